@@ -203,6 +203,8 @@ class Explainer:
                 f"the prior was learned with link={prior.link!r} and this explainer has link={self.link.name!r}; give "
                 "both the same"
             )
+        elif prior is None and isinstance(self.prior, Scout):
+            raise ValueError("learn= puts what inputs teach in the place of prior=c2fa.scout(…); leave out either")
         if not self.method.uses_prior:
             raise ValueError(
                 f"method {self.method_name!r} with {self.method} cannot use a prior; use method='c2fa' with "

@@ -180,6 +180,55 @@ def test_an_outage_returns_what_is_done(workers: int) -> None:
         np.testing.assert_array_equal(e.low, explainer()(inputs(60)[index]).low)
 
 
+def test_equal_inputs_are_asked_about_by_one_worker() -> None:
+    found = explainer().many([*inputs(20), *[inputs(1)[0]] * 20], workers=2)
+    assert found.run.rows == explainer().many(inputs(20)).run.rows
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_bad_input_is_to_blame_where_a_ledger_answers_for_the_others(workers: int, tmp_path: Path) -> None:
+    made, xs = explainer(ledger=tmp_path / "answers.sqlite"), inputs(5)
+    made.many(xs[:4])
+    xs[4][0] = RAISES
+    with pytest.warns(UserWarning, match="1 of 5 inputs could not be explained .*sent alone 3 times"):
+        made.many(xs, workers=workers)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows ends a process without a signal")
+def test_sigterm_leaves_no_folder(tmp_path: Path) -> None:
+    code = """
+        from batch_helpers import *
+        if __name__ == "__main__":
+            explainer(Model(delay=0.2)).many(inputs(200), workers=2)
+    """
+    (tmp_path / "script.py").write_text(textwrap.dedent(code))
+    paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(paths)}
+    process = subprocess.Popen([sys.executable, str(tmp_path / "script.py")], env=environment)
+    while not list(tmp_path.glob("c2fa-*/answered")):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 143
+    assert [file.name for file in tmp_path.iterdir()] == ["script.py"]
+
+
+def test_a_scout_that_cannot_be_sent_to_workers_says_what_can() -> None:
+    made = explainer(prior=c2fa.scout(Calling(), rows=10))
+    with pytest.raises(
+        TypeError, match=r"does not travel\); give .*c2fa\.scout\('python:module:object'\), or leave out wo"
+    ):
+        made.many(inputs(4), workers=2)
+
+
+def test_a_warning_is_about_the_line_that_called_whichever_way() -> None:
+    xs = inputs(3)
+    xs[1][0] = RAISES
+    with pytest.warns(UserWarning, match="1 of 3") as w:
+        c2fa.batch.in_memory(explainer(), xs)
+    assert w[0].filename == __file__
+
+
 @dataclass
 class Failing(Model):
     """Answers 40 times, and then nobody any more."""

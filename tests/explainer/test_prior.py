@@ -830,6 +830,8 @@ def test_a_lesson_that_cannot_be_is_refused_before_anything_is_asked(tmp_path):
     for options, said in (
         ({"learn": 0}, r"learn must be a whole number of inputs above 0, or several .*, not 0"),
         ({"learn": ()}, r"learn must be a whole number of inputs above 0, or several .*, not \(\)"),
+        ({"learn": 3}, "learn=3: fewer than 4 inputs teach nothing"),
+        ({"learn": (1, 8)}, r"learn=\(1, 8\): fewer than 4"),
         ({"learn": (8, 8)}, r"learn=\(8, 8\) must increase"),
         ({"learn": (8, 12), "shard_size": 8}, "learn=12 must be a multiple of shard_size=8"),
         ({"budget_after": 12}, "budget_after=12 is for inputs after"),
@@ -842,6 +844,18 @@ def test_a_lesson_that_cannot_be_is_refused_before_anything_is_asked(tmp_path):
     made = functools.partial(explainer, method="lime")
     with pytest.raises(ValueError, match="cannot use a prior"):
         c2fa.batch.many(made, reviews(2), tmp_path / "store", engine="serial", learn=8)
+    with pytest.raises(ValueError, match=r"learn= puts what inputs teach in the place of prior=c2fa\.scout"):
+        explainer(prior=c2fa.scout(len, rows=9)).many(reviews(2), tmp_path / "scouted", engine="serial", learn=8)
+    assert not (tmp_path / "scouted").exists()
+
+
+def test_where_the_inputs_that_teach_are_bad_the_first_is_named_and_they_can_be_asked_again(tmp_path):
+    bad = ["", *reviews(7)]
+    bad[1:6] = [""] * 5
+    with pytest.raises(
+        ValueError, match=r"learn=8: 2 of the first 8 .* \(input 0: .*retry_failed=True, or other inputs"
+    ):
+        explainer().many([*bad, *reviews(2)], tmp_path / "store", engine="serial", learn=8)
 
 
 def test_a_function_that_makes_an_explainer_learns_as_well(taught, tmp_path):

@@ -21,7 +21,7 @@ from c2fa.asking.model import describe
 from c2fa.batch.isolation import AGAIN, UNANSWERED, Health, Isolation, NoAnswerError, Report, in_words
 from c2fa.batch.many import Recipe, many
 from c2fa.batch.overview import Explanations, NotExplainedError
-from c2fa.batch.packing import Item, Outcome, packed, prediction_row, together
+from c2fa.batch.packing import Item, Outcome, cut, packed, prediction_row, together
 from c2fa.batch.run import at_least
 from c2fa.batch.sources import Pick, source
 from c2fa.engines import Contact, Crew, Loads, RemoteModel, Serving, WorkerError, dumps, processes
@@ -155,8 +155,12 @@ def _isolation(settings: Settings, explainer: Explainer, on_answer: Callable[[],
 
 
 def _packed(settings: Settings, explainer: Explainer, items: Sequence[Item], isolation: Isolation) -> Iterator[Outcome]:
+    known, health = {item.index: item for item in items}, isolation.health
     size, in_flight = settings.batch_size, settings.in_flight
-    return packed(explainer, items, batch_size=size, in_flight=in_flight, isolation=isolation)
+    for outcome in packed(explainer, items, batch_size=size, in_flight=in_flight, isolation=isolation):
+        if outcome.explanation is not None and health.find_canary is None:  # a ledger may know all answers of others
+            health.find_canary = functools.partial(prediction_row, explainer, known[outcome.index])
+        yield outcome
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,9 +176,11 @@ def _explained_by_workers(settings: Settings, explainer: Explainer, items: Seque
     if explainer.ledger is not None and explainer.ledger.path == ":memory:":
         raise ValueError("a ledger in memory cannot be shared by workers; give a file, or leave out workers=")
     size = max(1, min(64, len(items) // (4 * workers)))  # so that no worker waits long for the last one
-    tasks = [Task({item.index: item for item in items[at : at + size]}) for at in range(0, len(items), size)]
+    tasks = [Task({item.index: item for item in some}) for some in cut(items, size)]
     crew = Crew(min(workers, len(tasks)), tries=settings.tries)
     make_model, make = Recipe.of(explainer).divided()
+    remedy = "give what a module defines, a scout as c2fa.scout('python:module:object'), or leave out workers="
+    dumps(make, "what is beside the model", remedy)
     total, canary = Report(), None
     with Signals(_stop), tempfile.TemporaryDirectory(prefix="c2fa-") as folder:
         contact = Contact(folder, settings.patience)
@@ -189,14 +195,14 @@ def _explained_by_workers(settings: Settings, explainer: Explainer, items: Seque
                 if done.result is not None:
                     outcome, report = pickle.loads(done.result)
                     item = left.pop(outcome.index)
-                    canary = canary or (item if outcome.explanation else None)
+                    canary = item if canary is None and outcome.explanation is not None else canary
                     total = replace(total + report, workers=crew.used)
                     yield outcome, total
                 elif isinstance(done.error, WorkerError) and (again or len(left) == 1):  # whoever explains it dies
                     for item in left.values():
                         yield Outcome(item.index, item.key, None, str(done.error)), total
                 elif isinstance(done.error, WorkerError):  # of one of these
-                    trouble = done.error
+                    trouble = NotExplainedError(f"no input could be explained: {done.error}")
                     held += [Task({index: item}) for index, item in left.items()]
                 elif isinstance(done.error, NoAnswerError) and not again:  # the model's fault, or these inputs'
                     trouble, silent = done.error, silent + len(left)

@@ -7,8 +7,9 @@ answers of a model that answers a row the same way in every batch.
 from __future__ import annotations
 
 import copy
+import itertools
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -160,6 +161,25 @@ def together(items: Sequence[Item]) -> list[Item]:
     >>> [item.index for item in together([Item(0, "a"), Item(1, "b"), Item(2, "a")])]
     [0, 2, 1]
     """
+    return sorted(items, key=_places())
+
+
+def cut(items: Sequence[Item], size: int) -> list[list[Item]]:
+    """Inputs that are ``together`` in pieces of so many, or of more where those are equal.
+
+    >>> [[item.x for item in piece] for piece in cut([Item(k, x) for k, x in enumerate("aaabcd")], 2)]
+    [['a', 'a', 'a'], ['b', 'c'], ['d']]
+    """
+    pieces: list[list[Item]] = [[]]
+    for _, equal in itertools.groupby(items, key=_places()):
+        if len(pieces[-1]) >= size:
+            pieces.append([])
+        pieces[-1] += equal
+    return [piece for piece in pieces if piece]
+
+
+def _places() -> Callable[[Item], int]:
+    """What tells the place of the first input that is equal to one."""
     first: dict[str, int] = {}
 
     def place(item: Item) -> int:
@@ -168,7 +188,7 @@ def together(items: Sequence[Item]) -> list[Item]:
         except Exception:  # a user's type may do anything when it is read
             return item.index
 
-    return sorted(items, key=place)
+    return place
 
 
 def _set_aside(item: Item, error: Exception) -> Outcome:

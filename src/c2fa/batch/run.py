@@ -25,6 +25,7 @@ from c2fa.batch.store import Store
 from c2fa.batch.worker import Assignment, MakeWorker
 from c2fa.engines import Crew, Done, Engine, Serving
 from c2fa.methods.budget import Budget, as_budget
+from c2fa.priors.learning import FOLDS
 from c2fa.priors.prior import Prior
 from c2fa.showing.progress import Bar
 
@@ -258,6 +259,8 @@ class Lesson:
             raise ValueError(
                 f"learn must be a whole number of inputs above 0, or several such as (50, 200, 1000), not {learn!r}"
             )
+        if stages[0] < FOLDS:
+            raise ValueError(f"learn={learn!r}: fewer than {FOLDS} inputs teach nothing; learn from some hundreds")
         if any(n >= later for n, later in itertools.pairwise(stages)):
             raise ValueError(f"learn={learn!r} must increase: the prior is learned anew after so many inputs in all")
         return cls(stages, after)
@@ -287,8 +290,15 @@ class Lesson:
         file = path / ("prior.json" if len(self.stages) == 1 else f"prior-{stage}.json")
         store = Store(path)
         if not file.exists():
-            first = itertools.takewhile(lambda item: item[0] < stage, store.items())
-            Prior.learn(e for _, e in first).save(file)
+            first = [e for _, e in itertools.takewhile(lambda item: item[0] < stage, store.items())]
+            try:
+                Prior.learn(first).save(file)
+            except ValueError as error:
+                failed = "".join(f" (input {failure.index}: {failure.error})" for failure in store.errors()[:1])
+                raise ValueError(
+                    f"learn={stage}: {len(first)} of the first {stage} inputs could be explained{failed}, and {error}; "
+                    "see store.errors(), and give retry_failed=True, or other inputs and another folder"
+                ) from error
         try:
             prior = Prior.load(file)
         except ValueError as error:

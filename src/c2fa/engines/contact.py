@@ -194,7 +194,13 @@ def _socket(pipe: Connection) -> Iterator[socket.socket]:
         handle.detach()
 
 
-def dumps(thing: Any, what: str = "the explainer") -> bytes:
+_REMEDY = (
+    "give a function of a module that makes it, give model='...' or a constructor so that each worker loads its own, "
+    "or engine='serial'"
+)
+
+
+def dumps(thing: Any, what: str = "the explainer", remedy: str = _REMEDY) -> bytes:
     """Pickle what a worker needs, or say in one sentence what to give instead."""
     main = sys.modules.get("__main__")
     interactive = main is None or not hasattr(main, "__file__")
@@ -214,8 +220,7 @@ def dumps(thing: Any, what: str = "the explainer") -> bytes:
     except Exception as error:
         problem = error
     raise TypeError(
-        f"{what} cannot be sent to another process ({type(problem).__name__}: {problem}); give a function of a module "
-        "that makes it, give model='...' or a constructor so that each worker loads its own, or engine='serial'"
+        f"{what} cannot be sent to another process ({type(problem).__name__}: {problem}); {remedy}"
     ) from problem
 
 

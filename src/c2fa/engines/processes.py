@@ -238,7 +238,8 @@ class _Pool:
             raise WorkerError(
                 f"{self.failed_starts} workers in a row died while they loaded the model (exit code "
                 f"{worker.process.exitcode}): in a script, put the call under 'if __name__ == \"__main__\":', as every "
-                "worker imports it; else try engine='serial' to see why, or give each more memory with fewer workers"
+                "worker imports it; else see why by engine='serial' or, in memory, without workers=, or give each more "
+                "memory with fewer workers"
             )
         self._start(worker.number)
         if task is None:

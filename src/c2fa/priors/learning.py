@@ -16,7 +16,7 @@ from c2fa.views.descriptors import Column
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-_FOLDS = 4  # inputs are left out by quarters
+FOLDS = 4  # inputs are left out by quarters
 MOST = 4.0  # a leaf's size is e⁴ times the usual one, or a part of it, at the most
 
 
@@ -108,8 +108,8 @@ def _usable(given: Sequence[Explanation]) -> tuple[list[Explanation], list[Mappi
     tables = [e.descriptors for e in usable if e.descriptors is not None]
     if len(tables) < len(usable):
         raise ValueError("an explanation knows nothing of its leaves; use a masker that has descriptors")
-    if len(usable) < _FOLDS:
-        raise ValueError(f"there are {len(usable)} different explanations to learn from; give {_FOLDS} at least")
+    if len(usable) < FOLDS:
+        raise ValueError(f"there are {len(usable)} different explanations to learn from; give {FOLDS} at least")
     links = {e.link.name for e in usable}
     if len(links) > 1:
         raise ValueError(f"the explanations are on different scales, {sorted(links)}; give those of one link")
@@ -193,16 +193,16 @@ class Lessons:
         noise = np.where(np.isfinite(errors), np.square(errors), 0.0)
         weights = 1.0 / (noise + max(float(noise[known].mean()), float(np.var(y[known])), 1e-300))
         weights *= np.var(y[known]) or 1.0
-        fold = self.inputs % _FOLDS
+        fold = self.inputs % FOLDS
         strengths = self._strengths(y, weights, known & (fold != 0), known & (fold == 0))
         effects = self._ridge(y, weights, known, strengths, tolerance=1e-5)
         foreseen = np.empty(len(y))  # from other inputs alone, so that no fit may begin at the effects
         without = []
-        for k in range(_FOLDS):
+        for k in range(FOLDS):
             there = self._ridge(y, weights, known & (fold != k), strengths)
             foreseen[fold == k] = self.features[fold == k] @ there
             without.append(there)
-        errors = np.sqrt(_FOLDS - 1) * np.std(without, axis=0)  # the jackknife's, by quarters
+        errors = np.sqrt(FOLDS - 1) * np.std(without, axis=0)  # the jackknife's, by quarters
         measured_on = known & (fold == 1)
         worth = _correlation(foreseen[measured_on], y[measured_on])
         sizes = self._sizes(np.where(known, y - foreseen, 0.0), known)
@@ -219,7 +219,7 @@ class Lessons:
         means = np.bincount(self.inputs, squares) / np.maximum(counts, 1.0)
         known = known & (means > 0.0)[self.inputs]
         squares = squares / np.where(means > 0.0, means, 1.0)[self.inputs]
-        chosen_on = known & (self.inputs % _FOLDS == 0)
+        chosen_on = known & (self.inputs % FOLDS == 0)
         fit = known & ~chosen_on
 
         def unlikely(logs: FloatArray) -> float:
