@@ -264,6 +264,8 @@ class Explainer:
         """The same explainer around another model, or around another one inside a shell."""
         made = copy.copy(self)
         made.model = self.model.around(model) if isinstance(self.model, Shell) else model
+        if made.money is not None:
+            made.money.check(made.model)
         return made
 
     def with_prior(self, prior: Prior | Scout, budget: int | Sequence[int] | None = None) -> Explainer:

@@ -117,6 +117,21 @@ def test_in_many_each_input_has_the_money(tmp_path: Any) -> None:
         assert e.provenance["money"] == "$1.00"
 
 
+@pytest.mark.parametrize("engine", ["serial", "processes"])
+def test_a_model_that_is_still_to_be_made_is_looked_at_where_it_is_made(engine: str, tmp_path: Any) -> None:
+    pytest.importorskip("pyarrow")
+    from c2fa.batch import Recipe, many
+
+    with pytest.raises(ValueError, match="is money, and this model counts no cost"):
+        many(Recipe(lambda: lambda rows: rows @ WEIGHTS, MASKER, {"budget": "$0.30"}), [X], tmp_path, engine=engine)
+    with pytest.raises(ValueError, match="is money, and this model counts no cost"):
+        explainer(Shop()).many([X], tmp_path, engine=engine, model=lambda: lambda rows: rows @ WEIGHTS)
+    assert not list(tmp_path.glob("*.parquet"))
+    store = many(Recipe(Shop, MASKER, {"budget": "$0.30"}), [X, 2.0 * X], tmp_path, engine=engine, workers=1)
+    assert [e.queries for e in store] == [30, 30]
+    assert store.run.cost == pytest.approx(0.6)
+
+
 def test_a_rule_may_stop_before_the_money_is_spent() -> None:
     model = Shop()
     e = explainer(model, "$100", until="stderr:1.0", method="c2fa")(X)
@@ -189,3 +204,7 @@ def test_the_command_line_takes_money(tmp_path: Any, monkeypatch: pytest.MonkeyP
     e = c2fa.load("e.json")
     assert e.provenance["money"] == "$0.30"
     assert (e.queries, e.diagnostics.cost) == (30, pytest.approx(0.3))
+    pytest.importorskip("pyarrow")
+    result = testing.CliRunner().invoke(app, [*arguments[:-2], "--store", "store", "--workers", "1"])
+    assert result.exit_code == 0, result.output
+    assert [e.queries for e in c2fa.batch.Store("store")] == [30]
