@@ -90,7 +90,7 @@ def diagnose(
     if queries.dropped:
         warnings.append(f"{queries.dropped} rows got no usable answer and were left out of the fit")
     if queries.unpaid:
-        warnings.append(f"{len(queries.unpaid)} masks were not asked: {queries.purse.told}")
+        warnings.append(queries.left_out)
     if judge is not None and not judge.verdict:
         warnings.append(stop)
     values = [v[:, column] for v in found.values]

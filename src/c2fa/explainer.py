@@ -269,13 +269,15 @@ class Explainer:
             made.money.check(made.model)
         return made
 
-    def with_prior(self, prior: Prior | Scout, budget: int | Sequence[int] | None = None) -> Explainer:
+    def with_prior(self, prior: Prior | Scout | None, budget: int | Sequence[int] | str | None = None) -> Explainer:
         """The same explainer with what other inputs taught, and another budget where one is given."""
         self.check_prior(prior)
         made = copy.copy(self)
         made.prior = prior
         if budget is not None:
             made.budget, made.money = rows_and_money(budget)
+            if made.money is not None:
+                made.money.check(made.model)
         return made
 
     def under(self, masked: Masked) -> Masked:
@@ -320,8 +322,8 @@ class Explainer:
         asked = np.concatenate([itself, masked.beside]) if len(masked.beside) else itself
         answer = yield Ask(structure.depth - 1, asked)
         if not answer.ok[0]:
-            notes = [*queries.notes, *([queries.purse.told] if answer.unpaid else [])]
-            reason = f" ({notes[-1]})" if notes else ""
+            reason = queries.left_out or "".join(queries.notes[-1:])
+            reason = reason and f" ({reason})"
             raise QueryError(
                 f"the model gave no usable answer for the input itself, so nothing can be explained{reason}"
             )
@@ -366,12 +368,20 @@ class Explainer:
             task, queries.budget = replace(task, budget=rows), _in_all(rows, masked)
         column = int(np.flatnonzero(columns == target)[0])
         judge: Judge | None = None
-        if self.until is None:
-            found = yield from on_scale(self.method(task), scale)
-        else:
-            money = "" if self.money is None else self.money.text
-            judge = Judge(self.until, masked, column, lambda: queries.used, queries.budget, money)
-            found, rows = yield from on_scale(in_stages(self.method, task, judge, self.budget), scale)
+        try:
+            if self.until is None:
+                found = yield from on_scale(self.method(task), scale)
+            else:
+                money = "" if self.money is None else self.money.text
+                judge = Judge(self.until, masked, column, lambda: queries.used, queries.budget, money)
+                found, rows = yield from on_scale(in_stages(self.method, task, judge, self.budget), scale)
+        except QueryError as error:
+            if not queries.unpaid:
+                raise
+            raise QueryError(
+                f"{queries.left_out}, and method {self.method_name!r} has no result without them; give more, or a "
+                "budget in rows"
+            ) from error
         from_prior = None
         if self.prior is not None:
             worth = self.prior.worth.get(names[target], 0.0) if isinstance(self.prior, Prior) else 0.0

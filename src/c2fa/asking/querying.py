@@ -46,14 +46,10 @@ class Ask:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """The outputs, (n, outputs), and which rows are good; the others hold NaN and must not be used.
-
-    ``unpaid`` of these were not asked, because the money was spent.
-    """
+    """The outputs, (n, outputs), and which rows are good; the others hold NaN and must not be used."""
 
     outputs: FloatArray
     ok: BoolArray
-    unpaid: int = 0
 
 
 Conversation: TypeAlias = Generator[Ask, Answer, T]
@@ -61,7 +57,7 @@ Conversation: TypeAlias = Generator[Ask, Answer, T]
 Key: TypeAlias = bytes
 """A masked input: two bytes with the level and the packed bits of its mask, in one piece that remembers its hash."""
 
-# Added to the level in the key of a row that is asked again, or that is of a level by itself, as the ledger adds COST to
+# Added to the level in the key of a row that is asked again, or that is of a level by itself; as the ledger's COST is in
 # that of what a row cost. No tree is as deep.
 _AGAIN, _BY_LEVEL = 1 << 15, 1 << 14
 
@@ -217,6 +213,12 @@ class Queries:
     def used(self) -> int:
         """The rows used so far: sent to the model, or recalled where they were paid for before."""
         return self.sent + self.recalled
+
+    @property
+    def left_out(self) -> str:
+        """How many masks were not asked because the money was spent, in words; nothing where all were."""
+        spent = f"the money is spent, with {self.purse.spent:.4g} by now"
+        return f"{len(self.unpaid)} masks were not asked: {spent}" if self.unpaid else ""
 
     def take(self, unsent: Pending, masks: int, waits: bool) -> tuple[Pending, Pending | None]:
         """The rows to be sent next, of so many masks at the most, and those behind them; rows of a mask stay together.
@@ -380,13 +382,12 @@ class Queries:
 
     def answer(self, ask: Ask) -> Answer:
         """Return what is known of the rows of a question; all of them must have been answered."""
-        keys = self._question(ask)[2]
-        rows = [None if key in self.unpaid else self.cache.known[key] for key in keys]
+        rows = [None if key in self.unpaid else self.cache.known[key] for key in self._question(ask)[2]]
         width = self.cache.width or 1
         ok = np.array([row is not None for row in rows], dtype=np.bool_)
         blank = np.full(width, np.nan)
         outputs = np.array([blank if row is None else row for row in rows]).reshape(len(rows), width)
-        return Answer(outputs, ok, sum(key in self.unpaid for key in keys))
+        return Answer(outputs, ok)
 
 
 def mark(asked: Sequence[tuple[Queries, Pending]]) -> list[Pending]:

@@ -9,12 +9,17 @@ from typing import Any
 
 from c2fa.asking.model import describe
 
+# Currency signs, also as US$; three capital letters, as in EUR; and what providers count in.
+_UNIT = r"[A-Z]{0,2}[$¢-¥\u20a0-\u20cf]|[A-Z]{3}|cents?|credits?|tokens?"
+_AMOUNT = r"\d+\.?\d*|\.\d+"
+_MONEY = re.compile(rf"\s*(?:(?:{_UNIT})\s*(?P<behind>{_AMOUNT})|(?P<before>{_AMOUNT})\s*(?:{_UNIT}))\s*", re.ASCII)
+
 
 @dataclass(frozen=True)
 class Money:
     """An amount in whatever unit a model's ``cost`` counts, as it was written.
 
-    >>> Money.of("$2.00"), Money.of("0.5 credits"), Money.of("200"), Money.of(200)
+    >>> Money.of("$2.00"), Money.of("0.5 credits"), Money.of("60 rows"), Money.of(200)
     (Money(text='$2.00', amount=2.0), Money(text='0.5 credits', amount=0.5), None, None)
     """
 
@@ -23,14 +28,14 @@ class Money:
 
     @classmethod
     def of(cls, budget: Any) -> Money | None:
-        """Read an amount with its unit, before or behind it; None for what has none."""
-        pattern = r"\s*(?P<before>[^\d\s.,+-]*)\s*(?P<amount>\d+\.?\d*|\.\d+)\s*(?P<behind>[^\d\s.,+-]*)\s*"
-        found = re.fullmatch(pattern, budget, re.ASCII) if isinstance(budget, str) else None
-        if found is None or bool(found["before"]) == bool(found["behind"]):
+        """Read an amount with its unit, before or behind it; None for whatever is no money."""
+        found = _MONEY.fullmatch(budget) if isinstance(budget, str) else None
+        if found is None:
             return None
-        if not float(found["amount"]) > 0.0:
-            raise ValueError(f"budget must be more than nothing; got {budget!r}")
-        return cls(budget.strip(), float(found["amount"]))
+        amount = float(found["before"] or found["behind"])
+        if not 0.0 < amount < float("inf"):
+            raise ValueError(f"budget must be more than nothing, and finite; got {budget!r}")
+        return cls(budget.strip(), amount)
 
     def check(self, model: Any, free: int = 0) -> None:
         """Refuse a model whose rows cost nothing that can be counted, ``free`` of them by now."""
@@ -52,8 +57,8 @@ class Money:
         if masks < least:
             beside = f", with {purse.beside:.4g} paid beside them" if purse.beside else ""
             raise ValueError(
-                f"{self.text} pays for {masks} masks at {purse.price:.4g} each{beside}, and this input takes {least} at "
-                "least; give more"
+                f"{self.text} pays for {masks} masks at {purse.price:.4g} each{beside}, and this input takes {least} "
+                "at least; give more"
             )
         return masks
 
@@ -100,17 +105,12 @@ class Purse:
         """What counts against the money."""
         return self.cost + self.paid_before
 
-    @property
-    def told(self) -> str:
-        """Why no more is asked."""
-        return f"the money is spent, with {self.spent:.4g} by now"
-
     def affordable(self, unsettled: float = 0.0) -> int | None:
         """How many masks may be sent at once while none is under way; None where money is no matter.
 
-        As many as have a known price, but no more than half of those that the rest pays for at the price of the dearest,
-        and one at the least: so that the money is exceeded by no more than a row, unless all that are sent at once cost
-        twice as much on average as any before them. ``unsettled`` is what was paid of late and is not counted yet.
+        As many as have a known price, but no more than half of those that the rest pays for at the price of the
+        dearest, and one at the least: so that the money is exceeded by no more than a row, unless those that are sent
+        at once cost more than twice as much on average as any before. ``unsettled`` was paid and is not counted yet.
         """
         if self.money is None:
             return None

@@ -143,7 +143,7 @@ def many(
     views: Views = "auto",
     retry_failed: bool = False,
     learn: int | Sequence[int] | None = None,
-    budget_after: int | Sequence[int] | None = None,
+    budget_after: int | Sequence[int] | str | None = None,
     progress: bool | None = None,
 ) -> Store:
     """Explain every input of a dataset into a store; what the store has already is not done again.

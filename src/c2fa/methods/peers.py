@@ -77,11 +77,6 @@ class Peer(BaseMethod):
                 )
             if len(new):
                 answer = yield Ask(s.depth - 1, new)
-                if answer.unpaid:
-                    raise QueryError(
-                        f"{answer.unpaid} of {len(new)} rows were not asked, because the money is spent, and {name} "
-                        "cannot leave rows out; give more money, a budget in rows, or use a method of this package"
-                    )
                 if not answer.ok.all():
                     raise QueryError(
                         f"{(~answer.ok).sum()} of {len(new)} rows got no usable answer, and {name} cannot leave rows "
