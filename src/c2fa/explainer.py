@@ -379,7 +379,7 @@ class Explainer:
             if not queries.unpaid:
                 raise
             raise QueryError(
-                f"{queries.left_out}, and method {self.method_name!r} has no result without them; give more, or a "
+                f"{queries.left_out}, and method {self.method_name!r} has no result without; give more, or a "
                 "budget in rows"
             ) from error
         from_prior = None

@@ -217,8 +217,8 @@ class Queries:
     @property
     def left_out(self) -> str:
         """How many masks were not asked because the money was spent, in words; nothing where all were."""
-        spent = f"the money is spent, with {self.purse.spent:.4g} by now"
-        return f"{len(self.unpaid)} masks were not asked: {spent}" if self.unpaid else ""
+        masks = "1 mask was" if len(self.unpaid) == 1 else f"{len(self.unpaid)} masks were"
+        return f"{masks} not asked: the money is spent, with {self.purse.spent:.4g} by now" if self.unpaid else ""
 
     def take(self, unsent: Pending, masks: int, waits: bool) -> tuple[Pending, Pending | None]:
         """The rows to be sent next, of so many masks at the most, and those behind them; rows of a mask stay together.
