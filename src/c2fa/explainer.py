@@ -59,8 +59,8 @@ class Explainer:
     budget
         Model rows, every one of them counted, never exceeded: a number that the method splits over the levels, or a
         tuple with the rows of each level, coarse to fine (the prediction itself is one of the first level's). None, the
-        default, is 200 rows. ``"$2.00"`` is money for each input, in whatever unit the model's ``cost`` counts: it buys
-        rows at the price of the first, 10,000 at most, and none when it is spent.
+        default, is 200 rows. ``"$2.00"`` or ``"2 credits"`` is money for each input, in whatever unit the model's
+        ``cost`` counts: it buys rows at the price of the first, 10,000 at most, and none when it is spent.
     target
         The output to explain: an index, a name, or None for the predicted class.
     seed

@@ -89,7 +89,7 @@ def test_one_cheap_row_does_not_send_hundreds_of_dear_ones() -> None:
     model = Shop(lambda rows: np.where(rows.all(axis=1), 0.001, 0.05))
     explainer(model, "$0.50")(X)
     assert 0.45 < model.cost <= 0.5 + 0.05
-    with pytest.raises(c2fa.QueryError, match="masks were not asked: the money is spent, .* 'c2fa' has no result"):
+    with pytest.raises(c2fa.QueryError, match=r"masks were not asked: the money is spent, .* 'c2fa' has no result"):
         explainer(Shop(model.price), "$0.50", method="c2fa")(X)  # whose rows for the parts took all of it
 
 
@@ -197,7 +197,9 @@ def test_inputs_of_different_prices_are_told_their_own(tmp_path: Any) -> None:
         model = Endpoint(silent)
         found = explainer(model, "$0.60").many(inputs, in_flight=4)
         assert [e.queries for e in found] == [60, 30, 20] * 2
-        assert [e.diagnostics.cost for e in found] == pytest.approx([0.6, 0.59, 0.58] + [0.0] * 3)  # an empty row is 0.01
+        assert [e.diagnostics.cost for e in found] == pytest.approx(
+            [0.6, 0.59, 0.58] + [0.0] * 3
+        )  # an empty row is 0.01
         assert model.most == 1 if silent else model.most > 1
 
 

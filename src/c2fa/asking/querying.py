@@ -57,8 +57,8 @@ Conversation: TypeAlias = Generator[Ask, Answer, T]
 Key: TypeAlias = bytes
 """A masked input: two bytes with the level and the packed bits of its mask, in one piece that remembers its hash."""
 
-# Added to the level in the key of a row that is asked again, or that is of a level by itself; as the ledger's COST is in
-# that of what a row cost. No tree is as deep.
+# Added to the level in the key of a row that is asked again, or that is of a level by itself; see also the
+# ledger's COST. No tree is as deep.
 _AGAIN, _BY_LEVEL = 1 << 15, 1 << 14
 
 
