@@ -89,6 +89,8 @@ def diagnose(
         warnings.append(f"solver {found.status}: {found.status.remedy}")
     if queries.dropped:
         warnings.append(f"{queries.dropped} rows got no usable answer and were left out of the fit")
+    if queries.unpaid:
+        warnings.append(queries.left_out)
     if judge is not None and not judge.verdict:
         warnings.append(stop)
     values = [v[:, column] for v in found.values]

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import functools
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -17,12 +18,12 @@ from c2fa.asking.driver import Job, drive
 from c2fa.asking.fingerprint import check_masker, identify
 from c2fa.asking.inert import Moving
 from c2fa.asking.ledger import Ledger
-from c2fa.asking.links import ensure, on_scale
+from c2fa.asking.links import Scale, ensure, on_scale
 from c2fa.asking.masking import Masked, Masker, check_masked, check_takes_one
 from c2fa.asking.model import Model, Shell, Target, describe, resolve_target
-from c2fa.asking.querying import Ask, Cache, Conversation, OnError, Queries
+from c2fa.asking.querying import Ask, BudgetError, Cache, Conversation, OnError, Queries
 from c2fa.asking.replies import QueryError
-from c2fa.asking.spending import Purse
+from c2fa.asking.spending import Money, Purse
 from c2fa.diagnosing import diagnose
 from c2fa.explanation import Explanation
 from c2fa.maskers import Array, Bag, Custom, Default, ImageBag, Tabular, Text, TimeSeries
@@ -33,7 +34,7 @@ from c2fa.models.loading import Lazy, wrap
 from c2fa.priors.prior import Prior
 from c2fa.priors.scouting import Found, Scout
 from c2fa.showing.progress import Bar
-from c2fa.stopping import Judge, Rule, as_rule, in_stages
+from c2fa.stopping import Judge, Rule, as_rule, in_stages, stages
 from c2fa.structure import IntArray
 from c2fa.views.descriptors import Descriptors, FromPrior
 
@@ -59,8 +60,8 @@ class Explainer:
     budget
         Model rows, every one of them counted, never exceeded: a number that the method splits over the levels, or a
         tuple with the rows of each level, coarse to fine (the prediction itself is one of the first level's). None, the
-        default, is 200 rows. ``"$2.00"`` is money for each input, in whatever unit the model's ``cost`` counts: it buys
-        rows at the price of the first, 10,000 at most, and none when it is spent.
+        default, is 200 rows. ``"$2.00"`` or ``"2 credits"`` is money for each input, in whatever unit the model's
+        ``cost`` counts: it buys rows at the price of the first, 10,000 at most, and none when it is spent.
     target
         The output to explain: an index, a name, or None for the predicted class.
     seed
@@ -268,15 +269,19 @@ class Explainer:
         """The same explainer around another model, or around another one inside a shell."""
         made = copy.copy(self)
         made.model = self.model.around(model) if isinstance(self.model, Shell) else model
+        if made.money is not None:
+            made.money.check(made.model)
         return made
 
-    def with_prior(self, prior: Prior | Scout, budget: int | Sequence[int] | None = None) -> Explainer:
+    def with_prior(self, prior: Prior | Scout | None, budget: int | Sequence[int] | str | None = None) -> Explainer:
         """The same explainer with what other inputs taught, and another budget where one is given."""
         self.check_prior(prior)
         made = copy.copy(self)
         made.prior = prior
         if budget is not None:
             made.budget, made.money = rows_and_money(budget)
+            if made.money is not None:
+                made.money.check(made.model)
         return made
 
     def under(self, masked: Masked) -> Masked:
@@ -285,9 +290,12 @@ class Explainer:
         return masked.apart() if self.preset == "paper" and masked.apart is not None else masked
 
     def rows(self, masked: Masked, purse: Purse | None = None) -> tuple[int, ...]:
-        """The masks of each level for an input, after the one for its prediction and those beside it; see ``Money``."""
+        """The masks of each level for an input, after the one for its prediction and those beside it.
+
+        With money it takes a price to tell how many they are; until then they are as many as may be.
+        """
         budget = self.budget
-        if self.money is not None and purse is not None:
+        if self.money is not None and purse is not None and purse.price:
             least = masked.structure.depth + 1 + len(masked.beside)
             budget = min(int(np.sum(budget)), self.money.masks(purse, least) * masked.rows_per_mask)
         beside = len(masked.beside) + (0 if self.prior is None else self.prior.own_rows)
@@ -300,8 +308,8 @@ class Explainer:
             content = x if masked.content is None else masked.content
             identity = identify(content, key, None if self.ledger is None else self.masker)
             cache = Cache(masked, self.on_error, identity, self.ledger, self.model_name or "")
-        masks = 1 + len(masked.beside) + sum(self.rows(masked))
-        return Queries(cache, masks * masked.rows_per_mask, Purse(None if self.money is None else self.money.amount))
+        purse = Purse(None if self.money is None else self.money.amount)
+        return Queries(cache, _in_all(self.rows(masked), masked), purse)
 
     def conversation(self, masked: Masked, queries: Queries) -> Conversation[Explanation]:
         """Ask about one input and return its explanation; whoever drives it decides on the batches."""
@@ -324,14 +332,15 @@ class Explainer:
         asked = np.concatenate([itself, masked.beside]) if len(masked.beside) else itself
         answer = yield Ask(structure.depth - 1, asked)
         if not answer.ok[0]:
-            reason = f" ({queries.notes[-1]})" if queries.notes else ""
+            reason = queries.left_out or "".join(queries.notes[-1:])
+            reason = reason and f" ({reason})"
             raise QueryError(
                 f"the model gave no usable answer for the input itself, so nothing can be explained{reason}"
             )
         prediction = answer.outputs[0]
         told = tell(answer.outputs[1:])
         if self.money is not None:
-            rows = self.rows(masked, queries.purse)
+            rows = self.rows(masked, queries.purse)  # which refuses too little, before a scout is paid
         queries.notes += told.notes
         given = self.output_names or told.names  # which some servers tell in their answers
         names = tuple(map(str, given or (range(len(prediction)) if len(prediction) > 1 else ("output",))))
@@ -367,13 +376,25 @@ class Explainer:
             expected=expected,
             at_once=not masked.by_level,
         )
+        if self.money is not None:
+            rows = yield from self._bought(self.money, task, scale, masked, queries)
+            task, queries.budget = replace(task, budget=rows), _in_all(rows, masked)
         column = int(np.flatnonzero(columns == target)[0])
         judge: Judge | None = None
-        if self.until is None:
-            found = yield from on_scale(self.method(task), scale)
-        else:
-            judge = Judge(self.until, masked, column, lambda: queries.used, queries.budget)
-            found, rows = yield from on_scale(in_stages(self.method, task, judge, self.budget), scale)
+        try:
+            if self.until is None:
+                found = yield from on_scale(self.method(task), scale)
+            else:
+                money = "" if self.money is None else self.money.text
+                judge = Judge(self.until, masked, column, lambda: queries.used, queries.budget, money)
+                found, rows = yield from on_scale(in_stages(self.method, task, judge, self.budget), scale)
+        except QueryError as error:
+            if not queries.unpaid:
+                raise
+            raise QueryError(
+                f"{queries.left_out}, and method {self.method_name!r} has no result without; give more, or a "
+                "budget in rows"
+            ) from error
         from_prior = None
         if self.prior is not None:
             worth = self.prior.worth.get(names[target], 0.0) if isinstance(self.prior, Prior) else 0.0
@@ -413,6 +434,23 @@ class Explainer:
             },
             descriptors=descriptors,
         )
+
+    def _bought(
+        self, money: Money, task: Task, scale: Scale, masked: Masked, queries: Queries
+    ) -> Conversation[tuple[int, ...]]:
+        """The masks of each level that the money buys; what is known for nothing is asked until a row has a price."""
+        for rows in stages(self.method, task.structure, task.budget, self.budget):
+            if queries.purse.price:
+                return self.rows(masked, queries.purse)
+            money.check(self.model, free=queries.sent)
+            with contextlib.suppress(QueryError, BudgetError):  # too few rows so far, which more may mend
+                yield from on_scale(self.method(replace(task, budget=rows)), scale)
+        return task.budget
+
+
+def _in_all(rows: Sequence[int], masked: Masked) -> int:
+    """The model rows of an input with so many masks of each level, after its own and those beside it."""
+    return (1 + len(masked.beside) + sum(rows)) * masked.rows_per_mask
 
 
 def _check_word(name: str, value: Any, words: Sequence[str]) -> None:

@@ -211,7 +211,8 @@ def as_rule(until: Any) -> Rule:
 class Judge:
     """Asks a rule after every stage, and remembers what it said last.
 
-    ``rows`` tells how many were used so far, and ``early`` whether it stopped before all were.
+    ``rows`` tells how many were used so far, ``money`` what pays for them where that is the budget, and ``early``
+    whether it stopped before all were.
     """
 
     rule: Rule
@@ -219,6 +220,7 @@ class Judge:
     column: int
     rows: Callable[[], int]
     budget: int
+    money: str = ""
     verdict: Verdict = Verdict(False, "")
     early: bool = True
 
@@ -242,8 +244,10 @@ class Judge:
     def says(self) -> str:
         """What was spent and why it stopped, in a sentence."""
         if self.early:
-            return f"stopped after {self.rows()} of {self.budget} rows: {self.verdict.why}"
-        return f"spent the whole budget of {self.budget} rows: {self.verdict.why}"
+            paid = f" that {self.money} pays for" if self.money else ""
+            return f"stopped after {self.rows()} of {self.budget} rows{paid}: {self.verdict.why}"
+        whole = f"{self.money} on {self.rows()}" if self.money else self.budget
+        return f"spent the whole budget of {whole} rows: {self.verdict.why}"
 
 
 def in_stages(

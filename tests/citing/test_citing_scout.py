@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import c2fa
+from c2fa.asking.model import charge
 from c2fa.citing import PROMPT
 
 WORDS = ["amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heron", "ivory", "jolly", "karst", "larch"]
@@ -120,3 +121,61 @@ def test_answers_are_explained_for_money_and_verified_for_rows() -> None:
     with pytest.raises(ValueError, match=r"verify splits its rows by itself: give budget= one number, not \$1"):
         c2fa.Citer(large, budget="$1").verify({"documents": DOCUMENTS, "query": "What?"}, "An answer [d1].")
     assert len(large.scored) == 12
+
+
+class Writer(Reader):
+    """A reader that is paid for writing too; one that ``charges`` tells what each call cost."""
+
+    def __init__(self, charges: bool, writing: float = 0.05) -> None:
+        super().__init__("large", 1.0, "An answer.", 0.01)
+        self.charges, self.writing = charges, writing
+
+    def generate(self, prompt: str) -> str:
+        self.cost += self.writing
+        if self.charges:
+            charge(self.writing)
+        return super().generate(prompt)
+
+    def score(self, prompts: Sequence[str], answer: str) -> Any:
+        if self.charges:
+            charge(self.price * len(prompts))
+        return super().score(prompts, answer)
+
+
+@pytest.mark.parametrize("charges", [False, True])
+def test_an_answer_that_is_written_first_makes_no_row_dearer(charges: bool, tmp_path: Any) -> None:
+    large = Writer(charges)
+    e = c2fa.cite(large, DOCUMENTS, "What?", budget="$0.25")
+    in_rows = c2fa.cite(Writer(charges), DOCUMENTS, "What?", budget=20)
+    assert e.provenance["budget"] == in_rows.provenance["budget"]
+    assert (e.queries, large.written, len(large.scored)) == (in_rows.queries, 1, in_rows.queries)
+    assert e.diagnostics.cost == pytest.approx(large.cost) == pytest.approx(0.05 + 0.01 * e.queries)
+    given = c2fa.cite(Writer(charges), DOCUMENTS, "What?", large.answer, budget="$0.20")
+    assert given.provenance["budget"] == e.provenance["budget"]
+    sentence = r"\$0.08 pays for 3 masks at 0.01 each, with 0.05 paid beside them, and this input takes 4 at least"
+    with pytest.raises(ValueError, match=sentence):
+        c2fa.cite(Writer(charges), DOCUMENTS, "What?", budget="$0.08", ledger=tmp_path / "answers")
+    again = Writer(charges)
+    with pytest.raises(ValueError, match=sentence):  # the answer from the ledger counts as it was paid, and so apart
+        c2fa.cite(again, DOCUMENTS, "What?", budget="$0.08", ledger=tmp_path / "answers")
+    assert (again.written, again.scored) == (0, [])
+    e = c2fa.cite(again, DOCUMENTS, "What?", budget="$0.25", ledger=tmp_path / "answers")
+    assert e.provenance["budget"] == in_rows.provenance["budget"]
+    assert (again.written, len(again.scored)) == (0, in_rows.queries - 2)
+
+
+@pytest.mark.parametrize("charges", [False, True])
+def test_equal_questions_count_one_answer_each(charges: bool) -> None:
+    large = Writer(charges)
+    question = {"documents": DOCUMENTS, "query": "What?"}
+    found = c2fa.Citer(large, budget="$0.25").many([question, question, {**question, "query": "Who?"}], in_flight=3)
+    assert [sum(e.provenance["budget"]) for e in found] == [18, 18, 18]  # beside the two ends
+    assert (large.written, len(large.scored)) == (2, found[0].queries + found[2].queries)
+    assert found[0].queries == found[1].queries
+
+
+def test_a_model_in_a_process_of_its_own_tells_the_price_of_writing(tmp_path: Any) -> None:
+    pytest.importorskip("pyarrow")
+    citer = c2fa.Citer(Writer(False), budget="$0.25")
+    store = citer.many([{"documents": DOCUMENTS, "query": "What?"}], tmp_path, workers=1, models=1)
+    assert [sum(e.provenance["budget"]) for e in store] == [18]

@@ -203,6 +203,9 @@ def test_a_ledger_repeats_no_row(folder: Path) -> None:
         ((*ASK, "--answer", ANSWER, "--store", "verified"), 2, "--store goes with --questions"),
         ((*ASK, "--answer", ANSWER, "--workers", "2"), 2, "--workers goes with --store"),
         ((*ASK, "--answer", ANSWER, "--budget", "5"), 3, "a budget of 5 rows is too small"),
+        ((*ASK, "--answer", ANSWER, "--budget", "$0.20"), 2, "by itself: give --budget one number, not $0.20"),
+        ((*ASK, "--answer", ANSWER, "--budget", "0"), 2, "budget must be at least 1 row"),
+        ((*ASK, "--answer", ANSWER, "--budget", "60 rows"), 2, "--budget '60 rows' is not a number of model rows"),
     ],
 )
 def test_what_goes_wrong_is_one_sentence_and_a_code(folder: Path, args: tuple[str, ...], code: int, said: str) -> None:

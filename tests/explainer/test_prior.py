@@ -638,6 +638,28 @@ def taught(tmp_path_factory):
     return learning(reviews(14, seed=5), folder, engine="serial")
 
 
+def test_those_behind_may_have_money(tmp_path):
+    class Priced:
+        cost, rows = 0.0, 0
+
+        def __call__(self, texts):
+            self.rows += len(texts)
+            self.cost += 0.01 * len(texts)
+            return sentiment(texts)
+
+    options = {"learn": 8, "budget_after": "$0.12", "engine": "serial"}
+    store = c2fa.Explainer(Priced(), c2fa.maskers.Text(mask="_"), output_names=["liking"], budget=40).many(
+        reviews(10, seed=5), tmp_path / "store", **options
+    )
+    assert [e.provenance.get("money") for e in store] == [None] * 8 + ["$0.12"] * 2
+    assert all(e.queries <= 12 for e in list(store)[8:])
+    with pytest.raises(RuntimeError, match=r"budget_after is '\$0.12' there and '\$0.20' now"):
+        explainer().many(reviews(10, seed=5), tmp_path / "store", **{**options, "budget_after": "$0.20"})
+    with pytest.raises(ValueError, match=r"budget='\$0.12' is money, and this model counts no cost"):
+        explainer(budget=40).many(reviews(10, seed=5), tmp_path / "free", **options)
+    assert not list((tmp_path / "free").glob("*.parquet"))
+
+
 def by_text(store):
     return {" ".join(e.names[0]): e for e in store}
 
@@ -836,6 +858,7 @@ def test_a_lesson_that_cannot_be_is_refused_before_anything_is_asked(tmp_path):
         ({"learn": (8, 12), "shard_size": 8}, "learn=12 must be a multiple of shard_size=8"),
         ({"budget_after": 12}, "budget_after=12 is for inputs after"),
         ({"learn": 8, "shard_size": 3}, "learn=8 must be a multiple of shard_size=3"),
+        ({"learn": 8, "budget_after": "$0"}, r"budget must be more than nothing, and finite; got '\$0'"),
     ):
         with pytest.raises(ValueError, match=said):
             explainer().many(reviews(2), tmp_path / "store", engine="serial", **options)

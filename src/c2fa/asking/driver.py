@@ -48,17 +48,26 @@ class Job(Generic[T]):
 
 @dataclass(eq=False)
 class Share:
-    """A job's share of a batch: some of its rows, their masked inputs, and what asking about them has cost."""
+    """A job's share of a batch: some of its rows, their masked inputs, and what asking about them has cost.
+
+    ``beside`` is what was paid for no answer to them: for calls that failed before, or for what came before the rows.
+    """
 
     job: Job[Any]
     rows: Pending
     inputs: Inputs = None
     cost: float = 0.0
+    beside: float = 0.0
 
     @property
     def size(self) -> int:
         """The rows that the model receives."""
         return len(self.rows) * self.job.queries.rows_per_mask
+
+    @property
+    def paid(self) -> float:
+        """All that was paid for it."""
+        return self.cost + self.beside
 
 
 AskModel: TypeAlias = Callable[[Sequence[Share]], FloatArray]
@@ -161,7 +170,7 @@ class _Driver(Generic[T]):
 
     def begin(self, jobs: Iterator[Job[T]], ahead: int | None) -> bool:
         """Begin more jobs while there is room; return whether there may be others."""
-        left = sum(job.queries.budget - job.queries.used for job in self.open)
+        left = sum(map(self._to_ask, self.open))
         while ahead is None or (left < ahead and not self.ended):
             job = next(jobs, None)
             if job is None:
@@ -170,8 +179,12 @@ class _Driver(Generic[T]):
             if job.queries.cache.ledger in self.unwritable:
                 _keep_no_more(job, self.unwritable[job.queries.cache.ledger])
             self._advance(job)
-            left += job.queries.budget - job.queries.used
+            left += self._to_ask(job)
         return True
+
+    def _to_ask(self, job: Job[T]) -> int:
+        """The most rows that a job may still ask; with money a batch is of one job alone, which fills it."""
+        return self.batch_size if _has_money(job) else job.queries.budget - job.queries.used
 
     # -- conversations
 
@@ -215,7 +228,9 @@ class _Driver(Generic[T]):
     def exchange(self) -> None:
         """Send batches until enough are under way, and take in the first that comes back."""
         self.left_out = False
-        while len(self.begun or self.under_way) < self.in_flight and (batches := self._batches()):
+        # Where a model does not say what each call cost, one is under way at a time, by which its cost is told.
+        alone = not self.calls.till.charges and any(map(_has_money, self.open))
+        while len(self.begun or self.under_way) < (1 if alone else self.in_flight) and (batches := self._batches()):
             sent = {self._send(batch): batch for batch in batches}
             self.under_way.update(sent)
             if self.calls.launch is not None:
@@ -277,7 +292,7 @@ class _Driver(Generic[T]):
         waiting = [(job, job._unsent) for job in self.open if job._unsent is not None]
         for job, unsent in sorted(waiting, key=lambda pair: len(pair[1])):
             masks = room // job.queries.rows_per_mask
-            if shares and (masks == 0 or not mixes):
+            if shares and (masks == 0 or not mixes or _has_money(job)):  # whose rows may have prices of their own
                 break
             rows, job._unsent = job.queries.take(unsent, max(masks, 1), bool(job._under_way))
             if not rows:
@@ -306,7 +321,8 @@ class _Driver(Generic[T]):
             return call.outputs()
         finally:
             for share in batch:
-                share.cost += call.cost * share.size / call.rows
+                share.beside = share.paid + call.beside * share.size / call.rows
+                share.cost = (call.cost - call.beside) * share.size / call.rows
 
     def _receive(self, batch: list[Share], reply: Received) -> None:
         """Keep a batch's answers, or what the policy makes of its failure."""
@@ -341,7 +357,7 @@ class _Driver(Generic[T]):
             job._under_way -= 1
             self.unwritten[job.queries.cache] = None
             try:
-                job.queries.record(share.rows, piece, share.cost)
+                job.queries.record(share.rows, piece, share.cost, share.beside)
             except QueryError as error:
                 if not job.ended:
                     self._fail(job, error)
@@ -367,6 +383,10 @@ class _Driver(Generic[T]):
                 self.unwritable[ledger] = sentence
                 for job in [job for job in (*self.open, *self.ended) if job.queries.cache.ledger is ledger]:
                     _keep_no_more(job, sentence)
+
+
+def _has_money(job: Job[Any]) -> bool:
+    return job.queries.purse.money is not None
 
 
 def _keep_no_more(job: Job[Any], sentence: str) -> None:

@@ -24,6 +24,7 @@ Name: TypeAlias = tuple[str, str, int, bytes]
 Row: TypeAlias = tuple[str, str, int, bytes, bytes, int]
 """A name, its answer in bytes, and a checksum of both."""
 
+COST = 1 << 13  # added to the level of a row, it is that of what the row cost
 _SCHEMA = 2
 _TEXT = -1  # the level of a text, which is an answer to no mask
 _APPLICATION = int.from_bytes(b"c2fa", "big")
@@ -43,6 +44,7 @@ PRAGMA user_version={_SCHEMA};
 COMMIT;
 """
 _THIS_ROW = "model=? AND input=? AND level=? AND mask=?"
+_NO_COST = f"(level < 0 OR level & {COST} = 0)"  # a text is an answer too
 
 
 class LedgerError(RuntimeError):
@@ -177,7 +179,7 @@ class Ledger:
     def count(self, model: str, key: str) -> int:
         """How many answers about an input are kept."""
         with self._telling("count the answers in"), self._db.lock:
-            query = "SELECT COUNT(*) FROM answers WHERE model=? AND input=?"
+            query = f"SELECT COUNT(*) FROM answers WHERE {_NO_COST} AND model=? AND input=?"
             (count,) = self._db.execute(query, (model, key)).fetchone()
         return int(count)
 
@@ -298,7 +300,7 @@ class Ledger:
     def __len__(self) -> int:
         with self._telling("count the answers in"), self._db.lock:
             self._check_file()
-            (count,) = self._db.execute("SELECT COUNT(*) FROM answers").fetchone()
+            (count,) = self._db.execute(f"SELECT COUNT(*) FROM answers WHERE {_NO_COST}").fetchone()
         return int(count)
 
     def close(self) -> None:

@@ -95,7 +95,10 @@ class Description:
     @property
     def cost(self) -> float | None:
         """The money spent so far; None for a model that does not count it."""
-        return self._own("cost")
+        cost = self._own("cost")
+        if cost is not None and not hasattr(cost, "__float__"):
+            raise TypeError(f"a model's cost must be a number, what its rows have cost so far; got {cost!r:.100}")
+        return None if cost is None else float(cost)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -136,10 +139,15 @@ class Description:
 
 @dataclass
 class Bill:
-    """What one call of a model cost, where the model tells it by ``charge``."""
+    """What one call of a model cost, where the model tells it by ``charge``; and how much of it was for no row.
+
+    ``grown`` is by how much the model's ``cost`` grew for no row, where it tells no amounts.
+    """
 
     amount: float = 0.0
     told: bool = False
+    beside: float = 0.0
+    grown: float = 0.0
 
 
 BILL: ContextVar[Bill | None] = ContextVar("c2fa-bill", default=None)
@@ -155,6 +163,18 @@ def charge(amount: float) -> None:
     if bill is not None:
         bill.amount += amount
         bill.told = True
+
+
+@contextlib.contextmanager
+def beside_rows(model: Any) -> Iterator[None]:
+    """What is spent in here is no price of the rows that a call is about, as for an answer that is written first."""
+    bill = BILL.get() or Bill()
+    amount, cost = bill.amount, describe(model).cost or 0.0
+    try:
+        yield
+    finally:
+        bill.beside += bill.amount - amount
+        bill.grown += (describe(model).cost or 0.0) - cost
 
 
 class ExitError(RuntimeError):

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import numpy as np
 
 from c2fa.asking.fingerprint import Identity
-from c2fa.asking.ledger import Ledger, LedgerError, Name, Row, as_row
+from c2fa.asking.ledger import COST, Ledger, LedgerError, Name, Row, as_row
 from c2fa.asking.masking import Inputs, Masked
 from c2fa.asking.replies import Failed, QueryError, is_good
 from c2fa.asking.spending import Purse
@@ -57,9 +57,9 @@ Conversation: TypeAlias = Generator[Ask, Answer, T]
 Key: TypeAlias = bytes
 """A masked input: two bytes with the level and the packed bits of its mask, in one piece that remembers its hash."""
 
-# Added to the level in the key of a row that is asked again, or that is of a level by itself, and in the ledger to that
-# of what a row cost. No tree is as deep.
-_AGAIN, _BY_LEVEL, _COST = 1 << 15, 1 << 14, 1 << 13
+# Added to the level in the key of a row that is asked again, or that is of a level by itself; see also the
+# ledger's COST. No tree is as deep.
+_AGAIN, _BY_LEVEL = 1 << 15, 1 << 14
 
 
 def _keys_of(level: int, masks: Iterable[bytes]) -> list[Key]:
@@ -96,8 +96,8 @@ class Pending:
 class Cache:
     """Every answer about one input, shared by all who ask about it, with marks for the rows that are under way.
 
-    ``on_error="raise"`` stops at the first bad row; ``"drop"`` leaves bad rows out and counts them. ``unkept`` says why
-    answers are not kept in the ledger that was given.
+    ``on_error="raise"`` stops at the first bad row; ``"drop"`` leaves bad rows out and counts them. ``beside`` is what
+    was paid for no row in all. ``unkept`` says why answers are not kept in the ledger that was given.
     """
 
     masked: Masked
@@ -108,6 +108,7 @@ class Cache:
     sent: int = 0
     known: dict[Key, FloatArray | None] = field(default_factory=dict)
     costs: dict[Key, float] = field(default_factory=dict)
+    beside: float = 0.0
     ahead: dict[Any, Any] = field(default_factory=dict)  # what scouts found of the input
     under_way: dict[Key, Queries] = field(default_factory=dict)
     unwritten: list[Row] = field(default_factory=list)
@@ -128,6 +129,9 @@ class Cache:
         """Take in what the ledger has of rows, checked like what the model returns; say what cannot be used of it."""
         if self.ledger is None:
             return []
+        if and_costs and not self.beside:
+            paid = self.ledger.get(self.model_name, self.identity.key, COST, [b""]).get(b"")
+            self.beside = 0.0 if paid is None else float(paid.sum())
         levels: dict[int, list[bytes]] = {}
         for level, mask in map(_level_and_mask, keys):
             levels.setdefault(level, []).append(mask)
@@ -136,9 +140,9 @@ class Cache:
             rows = self.ledger.get(self.model_name, self.identity.key, level, masks)
             found.update(zip(_keys_of(level, rows), rows.values(), strict=True))
             if and_costs:
-                costs = self.ledger.get(self.model_name, self.identity.key, level | _COST, list(rows))
-                paid = zip(_keys_of(level, costs), costs.values(), strict=True)
-                self.costs |= {key: float(row.sum()) for key, row in paid if row is not None}
+                costs = self.ledger.get(self.model_name, self.identity.key, level | COST, list(rows))
+                known = zip(_keys_of(level, costs), costs.values(), strict=True)
+                self.costs |= {key: float(row.sum()) for key, row in known if row is not None}
         whole = {key: row for key, row in found.items() if row is not None and row.size and is_good(row)}
         width = self.width
         if width is None and whole:  # what most have
@@ -155,9 +159,13 @@ class Cache:
             f"input {self.identity.key[:12]}); their rows are asked again"
         ]
 
-    def put(self, rows: Mapping[Key, FloatArray | None], cost: float = 0.0) -> None:
-        """Keep answers, None for a row that was dropped, and what each cost; the driver writes them to the ledger."""
+    def put(self, rows: Mapping[Key, FloatArray | None], cost: float = 0.0, beside: float = 0.0) -> None:
+        """Keep answers, None for a row that was dropped, what each cost, and what was paid beside them all.
+
+        The driver writes them to the ledger.
+        """
         self.known.update(rows)
+        self.beside += beside
         if cost:
             self.costs.update(dict.fromkeys(rows, cost))
         if self.ledger is not None:
@@ -165,7 +173,9 @@ class Cache:
             self.unwritten += [as_row(name, row) for name, row in good]
             if cost:
                 paid = np.array([cost])
-                self.unwritten += [as_row((model, x, level | _COST, mask), paid) for (model, x, level, mask), _ in good]
+                self.unwritten += [as_row((model, x, level | COST, mask), paid) for (model, x, level, mask), _ in good]
+            if beside:
+                self.unwritten.append(as_row((self.model_name, self.identity.key, COST, b""), np.array([self.beside])))
 
     def release(self, keys: Sequence[Key]) -> None:
         """Take away the marks of rows that came back, or that will not be sent; the ledger's with the next answers."""
@@ -191,6 +201,7 @@ class Queries:
     dropped: int = 0
     notes: list[str] = field(default_factory=list)
     awaits: list[Key] = field(default_factory=list)
+    unpaid: set[Key] = field(default_factory=set)
     _used_keys: dict[Key, None] = field(default_factory=dict)
     _last_question: tuple[Ask, BoolArray, int, list[Key]] | None = None
 
@@ -204,20 +215,23 @@ class Queries:
         """The rows used so far: sent to the model, or recalled where they were paid for before."""
         return self.sent + self.recalled
 
+    @property
+    def left_out(self) -> str:
+        """How many masks were not asked because the money was spent, in words; nothing where all were."""
+        masks = "1 mask was" if len(self.unpaid) == 1 else f"{len(self.unpaid)} masks were"
+        return f"{masks} not asked: the money is spent, with {self.purse.spent:.4g} by now" if self.unpaid else ""
+
     def take(self, unsent: Pending, masks: int, waits: bool) -> tuple[Pending, Pending | None]:
         """The rows to be sent next, of so many masks at the most, and those behind them; rows of a mask stay together.
 
         With money none while others are under way, whose cost is not known; what it cannot pay for is left out.
         """
-        affordable = self.purse.affordable
+        affordable = self.purse.affordable()
         if affordable is not None:
             masks = 0 if waits else min(masks, affordable)
             if not waits and not affordable:
                 self.cache.release(unsent.keys)
-                self.cache.put(left_out := dict.fromkeys(unsent.keys))
-                self._use(left_out)
-                spent = self.purse.cost + self.purse.paid_before
-                self.notes.append(f"{len(unsent)} masks were not asked: the money is spent, with {spent:.4g} by now")
+                self.unpaid.update(unsent.keys)
                 return unsent[:0], None
         return unsent[:masks], unsent[masks:] or None
 
@@ -264,7 +278,7 @@ class Queries:
         """
         masks, level, keys = self._question(ask)
         # Rows of one key are equal, so any place of it will do.
-        places = {key: i for i, key in enumerate(keys) if key not in self._used_keys}
+        places = {key: i for i, key in enumerate(keys) if key not in self._used_keys and key not in self.unpaid}
         needed = len(places) * self.rows_per_mask
         if self.used + needed > self.budget:
             raise BudgetError(
@@ -286,7 +300,7 @@ class Queries:
                 self.awaits.append(key)
         self._use(here)
         self.recalled += len(here) * self.rows_per_mask
-        self.purse.recall(cache.costs[key] for key in here if key in cache.costs)
+        self.purse.recall((cache.costs.get(key, 0.0) for key in here), cache.beside)
         at = np.fromiter(rows.values(), dtype=np.intp, count=len(rows))
         features = cache.masked.level_names[ask.level]
         return Pending(level, list(rows), masks[at], range(len(rows)), len(rows), features)
@@ -319,10 +333,10 @@ class Queries:
         # One memory layout, whoever else's rows are in the batch: sums over columns may depend on it in the last bit.
         return np.ascontiguousarray(inputs) if isinstance(inputs, np.ndarray) else inputs
 
-    def record(self, pending: Pending, reply: FloatArray | Failed, cost: float = 0.0) -> None:
+    def record(self, pending: Pending, reply: FloatArray | Failed, cost: float = 0.0, beside: float = 0.0) -> None:
         """Check what came back for rows that were sent at a cost, and keep what is good; raise or note what is not."""
         cache = self.cache
-        self.purse.pay(cost, len(pending))
+        self.purse.pay(cost, beside, len(pending))
         self.sent += len(pending) * self.rows_per_mask
         cache.sent += len(pending) * self.rows_per_mask
         cache.release(pending.keys)
@@ -331,7 +345,7 @@ class Queries:
         drop = cache.on_error == "drop" and not interrupted
         answered = zip(pending.keys, outputs, good.tolist(), strict=True)
         rows = {key: row if fine else None for key, row, fine in answered if fine or drop}
-        cache.put(rows, cost / len(pending))
+        cache.put(rows, cost / len(pending), beside)
         self._use(rows)
         if bad is None or interrupted:
             return
@@ -369,7 +383,7 @@ class Queries:
 
     def answer(self, ask: Ask) -> Answer:
         """Return what is known of the rows of a question; all of them must have been answered."""
-        rows = [self.cache.known[key] for key in self._question(ask)[2]]
+        rows = [None if key in self.unpaid else self.cache.known[key] for key in self._question(ask)[2]]
         width = self.cache.width or 1
         ok = np.array([row is not None for row in rows], dtype=np.bool_)
         blank = np.full(width, np.nan)

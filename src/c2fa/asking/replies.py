@@ -86,12 +86,15 @@ class Calls:
 
 
 class Call:
-    """A call of the model; ``cost`` is what it came to, answered or not, and ``error`` what it ended in."""
+    """A call of the model; ``cost`` is what it came to, answered or not, and ``error`` what it ended in.
+
+    ``beside`` is how much of the cost was for no row.
+    """
 
     def __init__(self, calls: Calls, rows: int, what: str) -> None:
         self.calls, self.rows, self.what = calls, rows, what
         self.answers: Callable[[], Any] | None = None
-        self.cost = 0.0
+        self.cost = self.beside = 0.0
         self.error: BaseException | None = None
         self._bill = Bill()
         self._reply: Any = None
@@ -110,6 +113,7 @@ class Call:
             BILL.reset(before)
             grown = till.end(self.calls.model, self._bill)
             self.cost = self._bill.amount if till.charges else self.cost + grown
+            self.beside = min(self._bill.beside if till.charges else self._bill.grown, self.cost)
 
     def reply(self) -> Any:
         """Wait for what the model returns; what it raised is raised here."""
@@ -159,7 +163,7 @@ class Till:
         """A call begins; what was spent while none was under way is nobody's here."""
         with self._lock:
             if not self._under_way:
-                self._counted = float(describe(model).cost or 0.0)
+                self._counted = describe(model).cost or 0.0
             self._under_way += 1
 
     def end(self, model: Model, bill: Bill) -> float:
@@ -167,7 +171,7 @@ class Till:
         with self._lock:
             self._under_way -= 1
             self.charges = self.charges or bill.told
-            before, self._counted = self._counted, float(describe(model).cost or 0.0)
+            before, self._counted = self._counted, describe(model).cost or 0.0
             return self._counted - before
 
 

@@ -9,12 +9,17 @@ from typing import Any
 
 from c2fa.asking.model import describe
 
+# Currency signs, also as US$; three capital letters, as in EUR; and what providers count in.
+_UNIT = r"[A-Z]{0,2}[$¢-¥\u20a0-\u20cf]|[A-Z]{3}|cents?|credits?|tokens?"
+_AMOUNT = r"\d+\.?\d*|\.\d+"
+_MONEY = re.compile(rf"\s*(?:(?:{_UNIT})\s*(?P<behind>{_AMOUNT})|(?P<before>{_AMOUNT})\s*(?:{_UNIT}))\s*", re.ASCII)
+
 
 @dataclass(frozen=True)
 class Money:
     """An amount in whatever unit a model's ``cost`` counts, as it was written.
 
-    >>> Money.of("$2.00"), Money.of("0.5 credits"), Money.of("200"), Money.of(200)
+    >>> Money.of("$2.00"), Money.of("0.5 credits"), Money.of("60 rows"), Money.of(200)
     (Money(text='$2.00', amount=2.0), Money(text='0.5 credits', amount=0.5), None, None)
     """
 
@@ -23,35 +28,37 @@ class Money:
 
     @classmethod
     def of(cls, budget: Any) -> Money | None:
-        """Read an amount with its unit, before or behind it; None for what has none."""
-        pattern = r"\s*(?P<before>[^\d\s.,+-]*)\s*(?P<amount>\d+\.?\d*|\.\d+)\s*(?P<behind>[^\d\s.,+-]*)\s*"
-        found = re.fullmatch(pattern, budget, re.ASCII) if isinstance(budget, str) else None
-        if found is None or bool(found["before"]) == bool(found["behind"]):
+        """Read an amount with its unit, before or behind it; None for whatever is no money."""
+        found = _MONEY.fullmatch(budget) if isinstance(budget, str) else None
+        if found is None:
             return None
-        if not float(found["amount"]) > 0.0:
-            raise ValueError(f"budget must be more than nothing; got {budget!r}")
-        return cls(budget.strip(), float(found["amount"]))
+        amount = float(found["before"] or found["behind"])
+        if not 0.0 < amount < float("inf"):
+            raise ValueError(f"budget must be more than nothing, and finite; got {budget!r}")
+        return cls(budget.strip(), amount)
 
-    def check(self, model: Any) -> None:
-        """Refuse a model whose rows cost nothing that can be counted."""
-        if describe(model).cost is None:
+    def check(self, model: Any, free: int = 0) -> None:
+        """Refuse a model whose rows cost nothing that can be counted, ``free`` of them by now."""
+        cost = describe(model).cost
+        if cost is None:
             raise ValueError(
                 f"budget={self.text!r} is money, and this model counts no cost; give it a price (price_per_row=… for a "
                 "model behind HTTP), an attribute cost that grows, or a budget in rows"
             )
-
-    def masks(self, purse: Purse, least: int) -> int:
-        """How many masks it pays for in all, at the price of those that were asked."""
-        if purse.cost == purse.paid_before == 0.0:
+        if free and not cost:
             raise ValueError(
                 f"budget={self.text!r} is money, and the first row cost nothing; give the model a price, or a budget "
                 "in rows"
             )
-        masks = int(self.amount / purse.price * (1.0 + 1e-9))  # so that none is lost to rounding
+
+    def masks(self, purse: Purse, least: int) -> int:
+        """How many masks it pays for in all, at the price of those that were asked."""
+        masks = purse.free + max(int((self.amount - purse.beside) / purse.price * (1.0 + 1e-9)), 0)  # despite rounding
         if masks < least:
+            beside = f", with {purse.beside:.4g} paid beside them" if purse.beside else ""
             raise ValueError(
-                f"{self.text} pays for {masks} masks at {purse.price:.4g} each, and this input takes {least} at least; "
-                "give more"
+                f"{self.text} pays for {masks} masks at {purse.price:.4g} each{beside}, and this input takes {least} "
+                "at least; give more"
             )
         return masks
 
@@ -60,35 +67,54 @@ class Money:
 class Purse:
     """What the rows of one conversation may cost, and have cost; ``money`` is None for any amount.
 
-    ``paid_before`` is what rows from the ledger had cost, ``price`` the most that a mask has cost so far.
+    ``paid_before`` is what was paid for rows from the ledger, ``beside`` what was paid now or then for no row, such as
+    an answer that was written first, and ``price`` the most that one of the ``priced`` masks has cost so far.
     """
 
     money: float | None = None
     cost: float = 0.0
     paid_before: float = 0.0
+    beside: float = 0.0
     price: float = 0.0
+    priced: int = 0
+    free: int = 0
 
-    def pay(self, cost: float, masks: int) -> None:
-        """Masks were sent together."""
-        self.cost += cost
-        self.price = max(self.price, cost / masks)
+    def pay(self, cost: float, beside: float, masks: int) -> None:
+        """Masks were sent together, at a cost and at another beside it."""
+        self.cost += cost + beside
+        self.beside += beside
+        self._see(cost, masks)
 
-    def recall(self, costs: Iterable[float]) -> None:
-        """Masks are known that had these costs."""
+    def recall(self, costs: Iterable[float], beside: float) -> None:
+        """Masks are known that had these costs, of an input for which so much was paid beside them in all."""
         for cost in costs:
             self.paid_before += cost
-            self.price = max(self.price, cost)
+            self._see(cost, 1)
+        self.paid_before += max(beside - self.beside, 0.0)
+        self.beside = max(beside, self.beside)
+
+    def _see(self, cost: float, masks: int) -> None:
+        if cost:
+            self.priced += masks
+            self.price = max(self.price, cost / masks)
+        else:
+            self.free += masks
 
     @property
-    def affordable(self) -> int | None:
+    def spent(self) -> float:
+        """What counts against the money."""
+        return self.cost + self.paid_before
+
+    def affordable(self, unsettled: float = 0.0) -> int | None:
         """How many masks may be sent at once while none is under way; None where money is no matter.
 
-        Half of those that the rest pays for, at the price of the dearest so far, and one at the least: so that the
-        money is exceeded by no more than a row, unless one costs more than twice as much as any before it.
+        As many as have a known price, but no more than half of those that the rest pays for at the price of the
+        dearest, and one at the least: so that the money is exceeded by no more than a row, unless those that are sent
+        at once cost more than twice as much on average as any before. ``unsettled`` was paid and is not counted yet.
         """
         if self.money is None:
             return None
-        left = self.money - self.cost - self.paid_before
+        left = self.money - self.spent - unsettled
         if left <= 1e-9 * self.money:
             return 0
-        return max(int(left / self.price / 2.0), 1) if self.price else 1
+        return max(min(int(left / self.price / 2.0), self.priced), 1) if self.price else 1

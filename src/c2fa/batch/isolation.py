@@ -226,7 +226,7 @@ class Isolation(Policy):
         """Count a batch, unless it is of another width than it should be."""
         checked = self._checked(batch, outputs)
         if not isinstance(checked, Failed):
-            self.report.cost += sum(share.cost for share in batch)
+            self.report.cost += sum(share.paid for share in batch)
             self._count(batch)
         return checked
 
@@ -247,16 +247,16 @@ class Isolation(Policy):
 
     def failed(self, batch: Sequence[Share], failure: Failed, ask: AskModel) -> Iterator[tuple[Share, Verdict]]:
         """Send the rows of each input alone."""
-        self.report.cost += sum(share.cost for share in batch)
+        self.report.cost += sum(share.paid for share in batch)
         self.health.failed()
 
         def resend(shares: Sequence[Share]) -> FloatArray:
-            before = sum(share.cost for share in shares)
+            before = sum(share.paid for share in shares)
             self.report.resent += sum(share.size for share in shares)
             try:
                 return ask(shares)
             finally:
-                self.report.cost += sum(share.cost for share in shares) - before
+                self.report.cost += sum(share.paid for share in shares) - before
 
         for share in batch:
             if share.job.ended:  # another share of it failed
@@ -280,10 +280,12 @@ class Isolation(Policy):
         undecided = isinstance(failure.error, WidthError) and self.health.is_undecided(share)
         if undecided or self.health.postpones(share):
             return PostponedError(in_words(failure.error))
-        for _ in range(self.tries):
+        tried = 0
+        while tried < self.tries and share.job.queries.purse.affordable(share.paid) != 0:
+            tried += 1
             self.health.wait(failure.error, resend)
             reply = self._send(share, resend)
             if not isinstance(reply, Failed):
                 return reply
             failure = reply
-        return Failed(QueryError(f"{in_words(failure.error)} (sent alone {self.tries} times)"), failure.partial)
+        return Failed(QueryError(f"{in_words(failure.error)} (sent alone {tried} times)"), failure.partial)

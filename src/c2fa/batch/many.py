@@ -103,6 +103,9 @@ def _absent(batch: Any = None) -> Any:
     raise AssertionError("the model stayed behind; the worker makes its own")
 
 
+_absent.cost = 0.0  # type: ignore[attr-defined]  # whether the model counts its cost is seen where it is made
+
+
 def _made(model: MakeModel | _Held) -> Model:
     """Load a model from a line of text, or call what makes it."""
     if isinstance(model, str):
@@ -140,7 +143,7 @@ def many(
     views: Views = "auto",
     retry_failed: bool = False,
     learn: int | Sequence[int] | None = None,
-    budget_after: int | Sequence[int] | None = None,
+    budget_after: int | Sequence[int] | str | None = None,
     progress: bool | None = None,
 ) -> Store:
     """Explain every input of a dataset into a store; what the store has already is not done again.

@@ -24,7 +24,7 @@ from c2fa.batch.sources import Source, digest
 from c2fa.batch.store import Store
 from c2fa.batch.worker import Assignment, MakeWorker
 from c2fa.engines import Crew, Done, Engine, Serving
-from c2fa.methods.budget import Budget, as_budget
+from c2fa.methods.budget import Budget, rows_and_money
 from c2fa.priors.learning import FOLDS
 from c2fa.priors.prior import Prior
 from c2fa.showing.progress import Bar
@@ -242,12 +242,15 @@ class Lesson:
     """
 
     stages: tuple[int, ...]
-    budget_after: Budget | None
+    budget_after: Budget | str | None
 
     @classmethod
-    def of(cls, learn: int | Sequence[int] | None, budget_after: int | Sequence[int] | None) -> Lesson:
+    def of(cls, learn: int | Sequence[int] | None, budget_after: int | Sequence[int] | str | None) -> Lesson:
         """Refuse what cannot be done before anything is explained."""
-        after = None if budget_after is None else as_budget(budget_after)
+        after: Budget | str | None = None
+        if budget_after is not None:
+            rows, money = rows_and_money(budget_after)
+            after = rows if money is None else money.text
         if learn is None:
             if after is not None:
                 raise ValueError(

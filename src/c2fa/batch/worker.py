@@ -79,7 +79,7 @@ class MakeWorker:
             settings = settings_of(explainer, **self.bound)
             Store(self.store).check(settings)
         if self.lesson.stages:
-            explainer.check_prior(None)
+            explainer.with_prior(None, self.lesson.budget_after)  # refused before the lesson is paid
         if self.prior is not None:
             explainer = explainer.with_prior(self.prior, self.lesson.budget_after)
         vary = describe(explainer.model).outputs_vary

@@ -18,7 +18,7 @@ import numpy as np
 from c2fa.asking.fingerprint import fingerprint
 from c2fa.asking.ledger import DamagedTextError, Ledger
 from c2fa.asking.masking import Masked
-from c2fa.asking.model import Outputs, Shell, describe, innermost
+from c2fa.asking.model import Outputs, Shell, beside_rows, describe, innermost
 from c2fa.citing.questions import MARK, Asking, Messages, Question, Rows, check_answer
 from c2fa.citing.similarity import Similarity, sentences_of, similarities, starts_of
 from c2fa.showing.codec import walk
@@ -265,7 +265,9 @@ class Scorer(Shell):
         return answered
 
     def __call__(self, rows: Rows) -> FloatArray:
-        answered, prompts = self._as_read(rows.question), self._prompts(rows)
+        with beside_rows(self.model):  # the answer may have to be written first
+            answered = self._as_read(rows.question)
+        prompts = self._prompts(rows)
         if self.similarity is not None:
             statements = answered.statements if answered.several else ()
             return similarities(self.model, prompts, answered.text, statements, self.similarity, self.language)

@@ -114,7 +114,7 @@ class Verify(Questioning):
     tell). Ctrl-C finishes the batch under way, and the same command continues.
     """
 
-    budget: int = flag(ASKING, "Most rows for an answer.", "-b", default=64, min=1)
+    budget: str = flag(ASKING, "Most rows for an answer.", "-b", default="64", metavar="ROWS")
     answer: str | None = flag(INPUTS, "The answer with its citations, such as [1].", metavar="TEXT")
     citations: Path | None = flag(
         INPUTS,
@@ -129,7 +129,10 @@ class Verify(Questioning):
     )
 
     def run(self) -> None:
-        settings = {**self.prompting(), "method": "owen", "budget": self.budget}
+        rows = o.budget(self.budget)
+        if not isinstance(rows, int):
+            raise RefusedError(f"verify splits its rows by itself: give --budget one number, not {self.budget}", USAGE)
+        settings = {**self.prompting(), "method": "owen", "budget": rows}
         if self.questions is None:
             if self.store is not None:
                 raise RefusedError("--store goes with --questions FILE.jsonl", USAGE)

@@ -34,9 +34,13 @@ def as_budget(budget: int | Sequence[int] | str | None, most: int = 10**9) -> Bu
         return 200
     if isinstance(budget, np.ndarray | np.generic):
         budget = budget.tolist()
-    rows: Sequence[Any] = budget if isinstance(budget, Sequence) else (budget,)
+    listed = isinstance(budget, Sequence) and not isinstance(budget, bytes | bytearray)
+    rows: Sequence[Any] = budget if listed else (budget,)  # type: ignore[assignment]
     if not rows or not all(is_whole(r) for r in rows):
-        raise TypeError(f"budget must be a whole number of model rows, or one for each level; got {budget!r}")
+        raise TypeError(
+            "budget must be a whole number of model rows such as 60, one for each level, or money such as '$60', "
+            f"'1000.50 EUR' or '60 credits'; got {budget!r}"
+        )
     if min(rows) < 1:
         raise ValueError(f"budget must be at least 1 row at every level; got {budget!r}")
     if max(rows) > most:
