@@ -124,21 +124,22 @@ def test_answers_are_explained_for_money_and_verified_for_rows() -> None:
 
 
 class Writer(Reader):
-    """A reader that is paid for writing too; one that ``charges`` tells what each call cost."""
+    """A reader that is paid for writing too; one that ``charges`` tells what each call cost in place of all."""
 
-    def __init__(self, charges: bool, writing: float = 0.05) -> None:
-        super().__init__("large", 1.0, "An answer.", 0.01)
-        self.charges, self.writing = charges, writing
+    def __init__(self, charges: bool) -> None:
+        super().__init__("large", 1.0, "An answer.", 0.0 if charges else 0.01)
+        self.charges = charges
 
     def generate(self, prompt: str) -> str:
-        self.cost += self.writing
         if self.charges:
-            charge(self.writing)
+            charge(0.05)
+        else:
+            self.cost += 0.05
         return super().generate(prompt)
 
     def score(self, prompts: Sequence[str], answer: str) -> Any:
         if self.charges:
-            charge(self.price * len(prompts))
+            charge(0.01 * len(prompts))
         return super().score(prompts, answer)
 
 
@@ -149,7 +150,7 @@ def test_an_answer_that_is_written_first_makes_no_row_dearer(charges: bool, tmp_
     in_rows = c2fa.cite(Writer(charges), DOCUMENTS, "What?", budget=20)
     assert e.provenance["budget"] == in_rows.provenance["budget"]
     assert (e.queries, large.written, len(large.scored)) == (in_rows.queries, 1, in_rows.queries)
-    assert e.diagnostics.cost == pytest.approx(large.cost) == pytest.approx(0.05 + 0.01 * e.queries)
+    assert e.diagnostics.cost == pytest.approx(0.05 + 0.01 * e.queries)
     given = c2fa.cite(Writer(charges), DOCUMENTS, "What?", large.answer, budget="$0.20")
     assert given.provenance["budget"] == e.provenance["budget"]
     sentence = r"\$0.08 pays for 3 masks at 0.01 each, with 0.05 paid beside them, and this input takes 4 at least"

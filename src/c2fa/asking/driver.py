@@ -170,7 +170,7 @@ class _Driver(Generic[T]):
 
     def begin(self, jobs: Iterator[Job[T]], ahead: int | None) -> bool:
         """Begin more jobs while there is room; return whether there may be others."""
-        left = sum(map(self._to_ask, self.open))
+        left = sum(job.queries.budget - job.queries.used for job in self.open)
         while ahead is None or (left < ahead and not self.ended):
             job = next(jobs, None)
             if job is None:
@@ -179,12 +179,8 @@ class _Driver(Generic[T]):
             if job.queries.cache.ledger in self.unwritable:
                 _keep_no_more(job, self.unwritable[job.queries.cache.ledger])
             self._advance(job)
-            left += self._to_ask(job)
+            left += job.queries.budget - job.queries.used
         return True
-
-    def _to_ask(self, job: Job[T]) -> int:
-        """The most rows that a job may still ask; with money a batch is of one job alone, which fills it."""
-        return self.batch_size if _has_money(job) else job.queries.budget - job.queries.used
 
     # -- conversations
 
