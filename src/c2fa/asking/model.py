@@ -136,6 +136,11 @@ class Description:
         """``expect(encoded)``: told of an input before its rows come, from any thread, to bring it to a device."""
         return self._own("expect") or _nothing
 
+    @property
+    def steady(self) -> Callable[[], contextlib.AbstractContextManager[object]]:
+        """``with steady():`` many rows are asked, and nobody changes the model: what it prepares for them pays."""
+        return self._own("steady") or contextlib.nullcontext
+
 
 @dataclass
 class Bill:

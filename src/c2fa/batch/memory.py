@@ -137,8 +137,9 @@ Steps: TypeAlias = Generator[tuple[Outcome, Report]]
 def _explained(settings: Settings, explainer: Explainer, items: Sequence[Item]) -> Steps:
     """Explain inputs in this process."""
     isolation = _isolation(settings, explainer)
-    for outcome in _packed(settings, explainer, items, isolation):
-        yield outcome, isolation.report
+    with describe(explainer.model).steady():
+        for outcome in _packed(settings, explainer, items, isolation):
+            yield outcome, isolation.report
 
 
 def _isolation(settings: Settings, explainer: Explainer, on_answer: Callable[[], object] = lambda: None) -> Isolation:

@@ -202,7 +202,7 @@ class Server:
         """Answer requests until ``stop`` is called."""
         finishing = threading.Thread(target=self._finish_all, name="c2fa-answers", daemon=True)
         aside = threading.Thread(target=self._answer_asides, name="c2fa-asides", daemon=True)
-        with swift:
+        with swift, describe(self.model).steady():
             finishing.start()
             aside.start()
             while (request := self._next()) is not None:

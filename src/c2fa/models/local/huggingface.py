@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import torch
 
 from c2fa._system import on_device, refuse_older, without_plans
 from c2fa.asking.masking import MaskedBatch
+from c2fa.models.local._graphs import Graphs
 from c2fa.models.local._tokens import Tokenize, TokenTable, token_rows
 from c2fa.models.local.torch import (
     Background,
@@ -57,7 +59,9 @@ class Pretrained:
         self.__setstate__({})
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("encode_inputs", "_tokenizing")}
+        return {
+            name: value for name, value in vars(self).items() if name not in ("encode_inputs", "_graphs", "_tokenizing")
+        }
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         vars(self).update(state)
@@ -125,7 +129,7 @@ class HuggingFace(Pretrained):
             raise ValueError(f"outputs must be 'probabilities' or 'logits', not {outputs!r}")
         self.outputs = outputs
         self.max_length = max_length or _limit(tokenizer, model.config)
-        self._background = Background(self.device, lanes=2)
+        self._background = Background(self.device)
 
     @property
     def output_names(self) -> tuple[str, ...]:
@@ -148,6 +152,14 @@ class HuggingFace(Pretrained):
         """Makes the tokens of texts and pairs of texts, which are then masked on the device."""
         return Tokenize.of(self.tokenizer, self.max_length) if self.tokenizer.is_fast else None
 
+    @cached_property
+    def _graphs(self) -> Graphs:
+        return Graphs(lambda inputs: self._activated(tensor_of(self.model(**inputs)).float()))
+
+    def steady(self) -> AbstractContextManager[None]:
+        """While nobody changes the network, a GPU replays what it did for each shape of a batch."""
+        return self._graphs.steady() if self.device.type == "cuda" else nullcontext()
+
     def __call__(self, batch: Any) -> Floats:
         return self.launch(batch)()
 
@@ -164,7 +176,7 @@ class HuggingFace(Pretrained):
             tables = self._whole(list(batch))
             masks = [np.ones((1, 0), dtype=np.bool_)] * len(tables)
         lengths = np.concatenate(list(map(TokenTable.lengths, tables, masks)))
-        order = np.argsort(lengths, kind="stable")
+        order = np.argsort(-lengths, kind="stable")  # memory that suffices for the longest does for the others
         evaluating(self.model)
         with torch.inference_mode(), precision(self.device, self.autocast):
             width = self._width(int(lengths.max()))
@@ -180,6 +192,9 @@ class HuggingFace(Pretrained):
 
     def _outputs(self, columns: Mapping[str, torch.Tensor], lengths: Any, index: Any) -> torch.Tensor:
         """What the model says of some of the rows, which are cut to the longest of them."""
+        rows = len(index)
+        if self._graphs.records:  # of few shapes
+            index = np.pad(index, (0, -rows % max(self.batch // 16, 1)), mode="edge")
         own = lengths[index]
         width = self._width(int(own.max()))
         kept = slice(-width, None) if self._left else slice(width)
@@ -189,8 +204,8 @@ class HuggingFace(Pretrained):
             place = torch.arange(width, device=self.device)
             size = on_device(own, self.device)[:, None]
             inputs["attention_mask"] = ((place >= width - size) if self._left else (place < size)).long()
-        with without_plans:
-            return self._activated(tensor_of(self.model(**inputs)).float())
+        with nullcontext() if self._graphs.records else without_plans:
+            return self._graphs(inputs)[:rows]
 
     def _width(self, longest: int) -> int:
         """The width of a batch: on a GPU a multiple of 16, which its kernels like."""

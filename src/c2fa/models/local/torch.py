@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -270,38 +269,26 @@ def _stacked(row: Sequence[Any]) -> torch.Tensor:
 
 
 class Background:
-    """Begins calls of a network in threads of its own, so that whoever asks for one can go on.
+    """Begins calls of a network in a thread of its own, so that whoever asks for one can go on.
 
-    To tell a GPU what to do takes time by itself, and a network may wait for the GPU in the middle of a call. A second
-    lane, with a queue of its own on the GPU, then begins the next call; it is for networks that keep nothing between
-    calls.
+    To tell a GPU what to do takes time by itself, and a network may wait for the GPU in the middle of a call.
     """
 
-    def __init__(self, device: torch.device, lanes: int = 1) -> None:
-        self.device, self.lanes = device, lanes
-        self._threads: ThreadPoolExecutor | None = None
-        self._own = threading.local()
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._thread: ThreadPoolExecutor | None = None
 
     def __call__(self, begin: Callable[[Any], Callable[[], T]], batch: Any) -> Callable[[], T]:
         """Begin a call; the function that is returned waits for its outputs."""
         if self.device.type != "cuda":
             return begin(batch)
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(self.lanes, "c2fa-device")
-
-        def in_lane() -> Callable[[], T]:
-            if self.lanes == 1:
-                return begin(batch)
-            if not hasattr(self._own, "stream"):
-                self._own.stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
-            with torch.cuda.stream(self._own.stream):
-                return begin(batch)
-
-        begun = self._threads.submit(in_lane)
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "c2fa-device")
+        begun = self._thread.submit(begin, batch)
         return lambda: begun.result()()
 
     def __reduce__(self) -> Any:
-        return Background, (self.device, self.lanes)
+        return Background, (self.device,)
 
 
 def evaluating(module: torch.nn.Module) -> None:
