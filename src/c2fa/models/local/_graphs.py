@@ -85,7 +85,8 @@ class Graphs:
         self._stream = self._stream or torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         # Weights that autocast has cast and keeps are gone when its context is left.
         kind = device.type
-        cast = torch.autocast(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind), cache_enabled=False)
+        on, dtype = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
+        cast = torch.autocast(kind, dtype, on, cache_enabled=False)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(self._stream), cast:
             graph.capture_begin(pool=pool, capture_error_mode="thread_local")
