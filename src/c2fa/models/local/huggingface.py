@@ -194,7 +194,7 @@ class HuggingFace(Pretrained):
         """What the model says of some of the rows, which are cut to the longest of them."""
         rows = len(index)
         if self._graphs.records:  # of few shapes
-            index = np.pad(index, (0, -rows % max(self.batch // 16, 1)), mode="edge")
+            index = np.pad(index, (0, -rows % max(self.batch // 8, 1)), mode="edge")
         own = lengths[index]
         width = self._width(int(own.max()))
         kept = slice(-width, None) if self._left else slice(width)
