@@ -113,6 +113,36 @@ def test_attention_is_asked_of_models_that_tell_of_it() -> None:
         c2fa.Explainer(len, c2fa.maskers.Text(), prior=c2fa.scout("attention"))
 
 
+@pytest.mark.parametrize("charges", [False, True])
+def test_what_attention_costs_is_part_of_the_bill(charges: bool) -> None:
+    class Dear(Attentive):
+        def attention(self, prompt: str, answer: str) -> Any:
+            if charges:
+                charge(0.05)
+            self.cost += 0.05
+            return super().attention(prompt, answer)
+
+        def score(self, prompts: Sequence[str], answer: str) -> Any:
+            if charges:
+                charge(0.01 * len(prompts))
+            return super().score(prompts, answer)
+
+    large = Dear("large", 1.0, "It is the large one's answer.", 0.01)
+    e = c2fa.cite(large, DOCUMENTS, "What is here?", budget="$0.20", prior=c2fa.scout("attention"))
+    assert e.diagnostics.cost == pytest.approx(large.cost)
+    assert 0.15 < large.cost <= 0.20 + 1e-9
+
+
+def test_attention_that_fails_says_so() -> None:
+    class Fused(Attentive):
+        def attention(self, prompt: str, answer: str) -> Any:
+            raise RuntimeError("no weights are kept")
+
+    large = Fused("large", 1.0, "It is the large one's answer.")
+    with pytest.raises(RuntimeError, match="the scout, attention: no weights are kept"):
+        c2fa.cite(large, DOCUMENTS, "What is here?", budget=10, prior=c2fa.scout("attention"))
+
+
 def test_answers_are_explained_for_money_and_verified_for_rows() -> None:
     large = Reader("large", 1.0, "An answer.", 0.01)
     e = c2fa.cite(large, DOCUMENTS, "What?", budget="$0.12")

@@ -337,16 +337,24 @@ def test_amounts_are_read_with_their_unit() -> None:
     assert [Money.of(text).amount for text in texts] == [2, 1.5, 3, 0.5, 7, 4, 1000.5, 1, 9]  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("cost", ["0.5", lambda: 0.5])
+@pytest.mark.parametrize("cost", ["0.5", lambda: 0.5, np.nan, np.inf, -1.0, np.ones(2)])
 def test_a_cost_that_is_no_number_is_refused(cost: Any) -> None:
     def model(rows: Any) -> Any:
         return rows @ WEIGHTS
 
     model.cost = cost  # type: ignore[attr-defined]
-    with pytest.raises(TypeError, match="a model's cost must be a number, what its rows have cost so far; got"):
+    with pytest.raises(TypeError, match="a model's cost must be what its rows have cost so far, a number from 0; got"):
         explainer(model)
-    with pytest.raises(TypeError, match="a model's cost must be a number, what its rows have cost so far; got"):
+    with pytest.raises(TypeError, match="a model's cost must be what its rows have cost so far, a number from 0; got"):
         explainer(model, 20)(X)
+
+
+@pytest.mark.parametrize("price", [np.nan, np.inf, -0.01])
+def test_a_cost_that_is_none_later_ends_the_run_at_once(price: float) -> None:
+    model = Shop(lambda rows: np.full(len(rows), price))
+    with pytest.raises(TypeError, match="a model's cost must be what its rows have cost so far, a number from 0"):
+        explainer(model)(X)
+    assert model.rows == 1
 
 
 def test_a_ledger_counts_answers_and_not_their_costs(tmp_path: Any) -> None:

@@ -113,7 +113,7 @@ class Call:
             BILL.reset(before)
             grown = till.end(self.calls.model, self._bill)
             self.cost = self._bill.amount if till.charges else self.cost + grown
-            self.beside = min(self._bill.beside if till.charges else self._bill.grown, self.cost)
+            self.beside = min(self._bill.beside, self.cost)
 
     def reply(self) -> Any:
         """Wait for what the model returns; what it raised is raised here."""

@@ -12,6 +12,7 @@ from c2fa.asking.model import describe
 # Currency signs, also as US$; three capital letters, as in EUR; and what providers count in.
 _UNIT = r"[A-Z]{0,2}[$¢-¥\u20a0-\u20cf]|[A-Z]{3}|cents?|credits?|tokens?"
 _AMOUNT = r"\d+\.?\d*|\.\d+"
+MOST_ROWS = 10_000  # that money buys for an input: a fit of more takes long
 _MONEY = re.compile(rf"\s*(?:(?:{_UNIT})\s*(?P<behind>{_AMOUNT})|(?P<before>{_AMOUNT})\s*(?:{_UNIT}))\s*", re.ASCII)
 
 
@@ -51,8 +52,13 @@ class Money:
                 "in rows"
             )
 
-    def masks(self, purse: Purse, least: int) -> int:
-        """How many masks it pays for in all, at the price of those that were asked."""
+    def rows(self, purse: Purse, each: int, least: int) -> int:
+        """How many rows it pays for, ``each`` so many for a mask, at the price of those so far; the most without one.
+
+        It must pay for the ``least`` masks that an input takes.
+        """
+        if not purse.price:
+            return MOST_ROWS
         masks = purse.free + max(int((self.amount - purse.beside) / purse.price * (1.0 + 1e-9)), 0)  # despite rounding
         if masks < least:
             beside = f", with {purse.beside:.4g} paid beside them" if purse.beside else ""
@@ -60,7 +66,7 @@ class Money:
                 f"{self.text} pays for {masks} masks at {purse.price:.4g} each{beside}, and this input takes {least} "
                 "at least; give more"
             )
-        return masks
+        return min(masks * each, MOST_ROWS)
 
 
 @dataclass(eq=False)

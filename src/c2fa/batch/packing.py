@@ -97,6 +97,7 @@ def packed(
             raise ValueError(f"{name} must be at least 1, not {value!r}")
     isolation = Isolation() if isolation is None else isolation
     if isinstance(scout := explainer.prior, Scout):
+        scout.ready(explainer.model)  # one that cannot be made is no input's fault
         explainer = copy.copy(explainer)
         explainer.prior = replace(scout, policy=isolation.of_scouts)
     while items:

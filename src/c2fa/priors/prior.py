@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -72,6 +72,8 @@ class Prior:
         What the model said of them on average, where it has a single output.
     link, model
         Their scale and their model.
+    own_rows
+        What it takes of the budget.
     """
 
     fields: Mapping[str, Field]
@@ -84,6 +86,7 @@ class Prior:
     middle: float
     link: str
     model: str
+    own_rows: ClassVar[int] = 0
 
     @classmethod
     def learn(cls, explanations: Iterable[Explanation]) -> Prior:
@@ -99,11 +102,6 @@ class Prior:
         for name in data.values:
             effects[name], sizes[name], errors[name], worth[name] = data.learned(name)
         return cls(data.fields, effects, sizes, errors, data.met, worth, data.count, data.middle, data.link, data.model)
-
-    @property
-    def own_rows(self) -> int:
-        """The rows that it takes of the budget."""
-        return 0
 
     def kind(self, prediction: FloatArray, names: Sequence[str]) -> str:
         """What kind of input it is, by what the model says of it: effects may depend on it."""
