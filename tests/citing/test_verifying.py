@@ -160,11 +160,11 @@ def test_much_noise_does_not_settle_and_says_how_many_rows_would():
 
 
 def test_with_noise_each_removal_is_asked_twice():
-    class Counting(Toy):
-        prompts = Counter()
+    asked = Counter()
 
+    class Counting(Toy):
         def score(self, prompts, answer):
-            self.prompts.update(prompts)
+            asked.update(prompts)
             return super().score(prompts, answer)
 
     lm, cited = Counting([("used", (1, 1))], noise=0.2), (0, 1, 3)
@@ -173,7 +173,7 @@ def test_with_noise_each_removal_is_asked_twice():
     texts = list(documents(5).values())
     for gone in (set(), set(range(5)), *({d} for d in cited)):
         context = "\n\n".join(text for d, text in enumerate(texts) if d not in gone)
-        assert lm.prompts[PROMPT.format(context=context, query="?")] == 2
+        assert asked[PROMPT.format(context=context, query="?")] == 2
 
 
 def test_a_citation_of_no_document_is_not_used():

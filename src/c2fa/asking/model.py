@@ -100,7 +100,9 @@ class Description:
             return None
         number = float(cost) if np.ndim(cost) == 0 and hasattr(cost, "__float__") else np.nan
         if not 0.0 <= number < np.inf:
-            raise TypeError(f"a model's cost must be what its rows have cost so far, a number from 0; got {cost!r:.100}")
+            raise TypeError(
+                f"a model's cost must be what its rows have cost so far, a number from 0; got {cost!r:.100}"
+            )
         return number
 
     @property
@@ -142,7 +144,7 @@ class Description:
 
 @dataclass
 class Bill:
-    """What one call of a model cost, where the model tells it by ``charge``; and how much was for no row, in any case."""
+    """What one call of a model cost, where the model tells it by ``charge``; ``beside`` was for no row."""
 
     amount: float = 0.0
     told: bool = False
