@@ -172,10 +172,10 @@ class Scout:
         ahead: dict[Scout, Found] = queries.cache.ahead
         if self not in ahead:
             with self._named():
-                ahead[self] = self._find(explainer, queries, outputs, target)
+                ahead[self] = self.look(explainer, queries, outputs, target)
         return ahead[self]
 
-    def _find(self, explainer: Explainer, queries: Queries, outputs: Sequence[str], target: int) -> Found:
+    def look(self, explainer: Explainer, queries: Queries, outputs: Sequence[str], target: int) -> Found:
         """The scout's model is explained as the other is: by its method and under its masks."""
         own, masked, identity = copy.copy(explainer), queries.cache.masked, queries.identity
         shell = shell_of(explainer.model)
@@ -236,7 +236,7 @@ class Attention(Scout):
         innermost(other)
         self.check(other)
 
-    def _find(self, explainer: Explainer, queries: Queries, outputs: Sequence[str], target: int) -> Found:
+    def look(self, explainer: Explainer, queries: Queries, outputs: Sequence[str], target: int) -> Found:
         """How much the answer looks at each leaf; what that costs is paid for none of the rows."""
         call = Calls(explainer.model).method("attention", [queries.cache.masked], 1)
         try:
