@@ -18,12 +18,12 @@ from c2fa.asking.driver import Job, drive
 from c2fa.asking.fingerprint import check_masker, identify
 from c2fa.asking.inert import Moving
 from c2fa.asking.ledger import Ledger
-from c2fa.asking.links import Scale, ensure, on_scale
+from c2fa.asking.links import ensure, on_scale
 from c2fa.asking.masking import Masked, Masker, check_masked, check_takes_one
 from c2fa.asking.model import Model, Shell, Target, describe, resolve_target
-from c2fa.asking.querying import Ask, BudgetError, Cache, Conversation, OnError, Queries
+from c2fa.asking.querying import Ask, Cache, Conversation, OnError, Queries
 from c2fa.asking.replies import QueryError
-from c2fa.asking.spending import Money, Purse
+from c2fa.asking.spending import Purse
 from c2fa.diagnosing import diagnose
 from c2fa.explanation import Explanation
 from c2fa.maskers import Array, Bag, Custom, Default, ImageBag, Tabular, Text, TimeSeries
@@ -34,7 +34,7 @@ from c2fa.models.loading import is_made, wrap
 from c2fa.priors import Prior, Scout
 from c2fa.showing.progress import Bar
 from c2fa.solvers.expected import Expectation, expected_part
-from c2fa.stopping import Judge, Rule, as_rule, in_stages, stages
+from c2fa.stopping import Judge, Rule, as_rule, in_stages, until_priced
 from c2fa.structure import IntArray
 from c2fa.views.descriptors import Descriptors, FromPrior
 
@@ -196,14 +196,9 @@ class Explainer:
 
     def check_prior(self, prior: Prior | Scout | None) -> None:
         """Refuse a prior that cannot be used; None asks whether one that is still to be learned can be."""
-        if isinstance(prior, Scout):
-            prior.check(self.model)
-        elif prior is not None and prior.link != self.link.name:
-            raise ValueError(
-                f"the prior was learned with link={prior.link!r} and this explainer has link={self.link.name!r}; give "
-                "both the same"
-            )
-        elif prior is None and isinstance(self.prior, Scout):
+        if prior is not None:
+            prior.check(self)
+        elif isinstance(self.prior, Scout):
             raise ValueError("learn= puts what inputs teach in the place of prior=c2fa.scout(…); leave out either")
         if not self.method.uses_prior:
             raise ValueError(
@@ -322,7 +317,7 @@ class Explainer:
         """The same for an input all of whose leaves may matter; ``leaves`` are their numbers in the whole of it."""
         structure = masked.structure
         if isinstance(self.prior, Scout):  # which may have to be loaded, before anything is paid for
-            self.prior.ready(self.model)
+            self.prior.ready(self)
         tell = describe(self.model).outputs_of(masked.content, queries.cache.ledger, queries.cache.model_name)
         itself = np.ones((1, structure.leaves), dtype=np.bool_)
         asked = np.concatenate([itself, masked.beside]) if len(masked.beside) else itself
@@ -364,23 +359,22 @@ class Explainer:
             masked.allows_empty,
             neighbours=None if masked.neighbours is None else functools.cache(masked.neighbours),
             smooth_by_default=masked.smooth_by_default,
-            identity=queries.identity,
+            identity=queries.cache.identity,
             tokens=told.tokens,
             expected=expected,
             at_once=not masked.by_level,
         )
         if self.money is not None:
-            rows = yield from self._bought(self.money, task, scale, masked, queries)
+            yield from on_scale(until_priced(self.method, task, self.money, self.model, queries), scale)
+            rows = self.rows(masked, queries.purse)
             task, queries.budget = replace(task, budget=rows), _in_all(rows, masked)
         column = int(np.flatnonzero(columns == target)[0])
         judge: Judge | None = None
         try:
-            if self.until is None:
-                found = yield from on_scale(self.method(task), scale)
-            else:
+            if self.until is not None:
                 money = "" if self.money is None else self.money.text
                 judge = Judge(self.until, masked, column, lambda: queries.used, queries.budget, money)
-                found, rows = yield from on_scale(in_stages(self.method, task, judge, self.budget), scale)
+            found, rows = yield from on_scale(in_stages(self.method, task, judge, self.budget), scale)
         except QueryError as error:
             if not queries.unpaid:
                 raise
@@ -428,18 +422,6 @@ class Explainer:
             },
             descriptors=descriptors,
         )
-
-    def _bought(
-        self, money: Money, task: Task, scale: Scale, masked: Masked, queries: Queries
-    ) -> Conversation[tuple[int, ...]]:
-        """The masks of each level that the money buys; what is known for nothing is asked until a row has a price."""
-        for rows in stages(self.method, task.structure, task.budget, self.budget):
-            if queries.purse.price:
-                return self.rows(masked, queries.purse)
-            money.check(self.model, free=queries.sent)
-            with contextlib.suppress(QueryError, BudgetError):  # too few rows so far, which more may mend
-                yield from on_scale(self.method(replace(task, budget=rows)), scale)
-        return task.budget
 
 
 def _in_all(rows: Sequence[int], masked: Masked) -> int:

@@ -325,6 +325,21 @@ def test_a_model_whose_first_row_is_free_is_refused_after_it() -> None:
     assert model.rows == 1
 
 
+def test_a_price_that_is_given_as_the_cost_is_refused_after_the_first_row() -> None:
+    """It never grows, so that ten thousand rows would be asked for any money."""
+
+    class Misunderstood(Shop):
+        def __call__(self, rows: Any) -> Any:
+            self.cost, self.rows = 0.01, self.rows + len(rows)
+            return np.asarray(rows) @ WEIGHTS
+
+    model = Misunderstood()
+    model.cost = 0.01
+    with pytest.raises(ValueError, match=r"budget='\$1.00' is money, and the first row cost nothing; give the model"):
+        explainer(model)(X)
+    assert model.rows == 1
+
+
 def test_too_little_money_says_what_it_pays_for() -> None:
     model = Shop()
     with pytest.raises(ValueError, match=r"\$0.02 pays for 2 masks at 0.01 each, and this input takes 3"):

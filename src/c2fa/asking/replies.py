@@ -145,6 +145,7 @@ class Till:
         self._under_way = 0
         self._counted = 0.0
         self.charges = False  # whether the model tells what each call cost
+        self.has_cost = False  # whether anything did so far
 
     @classmethod
     def of(cls, model: Model) -> Till:
@@ -172,6 +173,7 @@ class Till:
             self._under_way -= 1
             self.charges = self.charges or bill.told
             before, self._counted = self._counted, describe(model).cost or 0.0
+            self.has_cost = self.has_cost or bill.amount > 0.0 or self._counted > before
             return self._counted - before
 
 

@@ -38,18 +38,12 @@ class Money:
             raise ValueError(f"budget must be more than nothing, and finite; got {budget!r}")
         return cls(budget.strip(), amount)
 
-    def check(self, model: Any, free: int = 0) -> None:
-        """Refuse a model whose rows cost nothing that can be counted, ``free`` of them by now."""
-        cost = describe(model).cost
-        if cost is None:
+    def check(self, model: Any) -> None:
+        """Refuse a model that counts no cost."""
+        if describe(model).cost is None:
             raise ValueError(
                 f"budget={self.text!r} is money, and this model counts no cost; give it a price (price_per_row=… for a "
                 "model behind HTTP), an attribute cost that grows, or a budget in rows"
-            )
-        if free and not cost:
-            raise ValueError(
-                f"budget={self.text!r} is money, and the first row cost nothing; give the model a price, or a budget "
-                "in rows"
             )
 
     def rows(self, purse: Purse, each: int, least: int) -> int:
@@ -73,13 +67,14 @@ class Money:
 class Purse:
     """What the rows of one conversation may cost, and have cost; ``money`` is None for any amount.
 
-    ``paid_before`` is what was paid for rows from the ledger, ``beside`` what was paid now or then for no row, such as
-    an answer that was written first, and ``price`` the most that one of the ``priced`` masks has cost so far.
+    ``cost`` is what this conversation paid, and ``spent`` counts against the money: what was paid before for rows from
+    the ledger is in it. ``beside`` is how much was for no row, such as an answer that was written first, and ``price``
+    the most that one of the ``priced`` masks has cost so far.
     """
 
     money: float | None = None
     cost: float = 0.0
-    paid_before: float = 0.0
+    spent: float = 0.0
     beside: float = 0.0
     price: float = 0.0
     priced: int = 0
@@ -88,15 +83,16 @@ class Purse:
     def pay(self, cost: float, beside: float, masks: int) -> None:
         """Masks were sent together, at a cost and at another beside it."""
         self.cost += cost + beside
+        self.spent += cost + beside
         self.beside += beside
         self._see(cost, masks)
 
     def recall(self, costs: Iterable[float], beside: float) -> None:
         """Masks are known that had these costs, of an input for which so much was paid beside them in all."""
         for cost in costs:
-            self.paid_before += cost
+            self.spent += cost
             self._see(cost, 1)
-        self.paid_before += max(beside - self.beside, 0.0)
+        self.spent += max(beside - self.beside, 0.0)
         self.beside = max(beside, self.beside)
 
     def _see(self, cost: float, masks: int) -> None:
@@ -105,11 +101,6 @@ class Purse:
             self.price = max(self.price, cost / masks)
         else:
             self.free += masks
-
-    @property
-    def spent(self) -> float:
-        """What counts against the money."""
-        return self.cost + self.paid_before
 
     def affordable(self, unsettled: float = 0.0) -> int | None:
         """How many masks may be sent at once while none is under way; None where money is no matter.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from c2fa.showing.codec import check_unpacked, decode, dumps, encode, read, seal
 from c2fa.solvers.expected import Expectation
 from c2fa.structure import FloatArray, IntArray
 from c2fa.views.descriptors import Column
+
+if TYPE_CHECKING:
+    from c2fa.explainer import Explainer
 
 _VERSION = 6  # of the files
 
@@ -102,6 +105,14 @@ class Prior:
         for name in data.values:
             effects[name], sizes[name], errors[name], worth[name] = data.learned(name)
         return cls(data.fields, effects, sizes, errors, data.met, worth, data.count, data.middle, data.link, data.model)
+
+    def check(self, explainer: Explainer) -> None:
+        """Refuse an explainer on another scale."""
+        if self.link != explainer.link.name:
+            raise ValueError(
+                f"the prior was learned with link={self.link!r} and this explainer has link={explainer.link.name!r}; "
+                "give both the same"
+            )
 
     def kind(self, prediction: FloatArray, names: Sequence[str]) -> str:
         """What kind of input it is, by what the model says of it: effects may depend on it."""

@@ -135,24 +135,22 @@ class Scout:
             return str(self.model.make)
         return describe(self.model).name or str(getattr(self.model, "__name__", type(self.model).__name__))
 
-    def check(self, other: Any) -> None:
-        """Refuse a model that cannot go ahead of another one; of one that is still to be made, ``ready`` does so."""
-        if is_made(self.model):
-            with self._named():
-                self._check(other)
+    def check(self, explainer: Explainer) -> None:
+        """Refuse a model that cannot go ahead of the explainer's; of one that is to be made, ``ready`` does so."""
+        if not is_made(self.model):
+            return
+        with self._named():
+            if shell := shell_of(explainer.model):
+                shell.scouting(self.model).check()
+            elif not callable(self.model):
+                raise TypeError(f"{type(self.model).__name__} is a language model, which scouts for c2fa.cite alone")
 
-    def ready(self, other: Any) -> None:
+    def ready(self, explainer: Explainer) -> None:
         """Make the model where it is used, before anything is asked there."""
         if not is_made(self.model):
             with self._named():
                 _ = self.model.model
-                self._check(other)
-
-    def _check(self, other: Any) -> None:
-        if shell := shell_of(other):
-            shell.scouting(self.model).check()
-        elif not callable(self.model):
-            raise TypeError(f"{type(self.model).__name__} is a language model, which scouts for c2fa.cite alone")
+            self.check(explainer)
 
     @contextlib.contextmanager
     def _named(self) -> Iterator[None]:
@@ -177,7 +175,7 @@ class Scout:
 
     def look(self, explainer: Explainer, queries: Queries, outputs: Sequence[str], target: int) -> Found:
         """The scout's model is explained as the other is: by its method and under its masks."""
-        own, masked, identity = copy.copy(explainer), queries.cache.masked, queries.identity
+        own, masked, identity = copy.copy(explainer), queries.cache.masked, queries.cache.identity
         shell = shell_of(explainer.model)
         own.model = self.model if shell is None else shell.scouting(self.model)
         own.budget, own.outputs, own.prior, own.until = self.rows, "all", None, None
@@ -217,9 +215,9 @@ class Attention(Scout):
     def _called(self) -> str:
         return "attention"
 
-    def check(self, other: Any) -> None:
+    def check(self, explainer: Explainer) -> None:
         """Refuse a model that does not tell of its attention."""
-        shell = shell_of(other)
+        shell = shell_of(explainer.model)
         if shell is None:
             raise TypeError(
                 "c2fa.scout('attention') is for c2fa.cite, which has a language model; give c2fa.scout a model that "
@@ -231,10 +229,10 @@ class Attention(Scout):
                 "c2fa.scout a model that costs less"
             )
 
-    def ready(self, other: Any) -> None:
+    def ready(self, explainer: Explainer) -> None:
         """The model is made, if it is not yet: it is what will be asked anyway."""
-        innermost(other)
-        self.check(other)
+        innermost(explainer.model)
+        self.check(explainer)
 
     def look(self, explainer: Explainer, queries: Queries, outputs: Sequence[str], target: int) -> Found:
         """How much the answer looks at each leaf; what that costs is paid for none of the rows."""
