@@ -38,7 +38,7 @@ import c2fa
 from c2fa import metrics
 from c2fa.citing import Question
 from c2fa.citing.scoring import Scorer
-from c2fa.priors.scouting import Scout
+from c2fa.priors.scouting import Found, Scout
 from c2fa.structure import FloatArray
 
 ALONE, SCOUTED = "alone", "with a scout"
@@ -73,11 +73,11 @@ class Remembering:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Told(Scout):
-    """A scout whose explanation is known."""
+    """A scout of which it is known what it finds."""
 
-    own: c2fa.Explanation
+    own: Found
 
-    def explained(self, *_: Any) -> c2fa.Explanation:
+    def look(self, *_: Any) -> Found:
         """What is known."""
         return self.own
 
@@ -86,7 +86,7 @@ def scouts(lm: Any, e: c2fa.Explanation, elsewhere: FloatArray) -> dict[str, Sco
     """No scout, one that says what a model found, and those that mislead; ``elsewhere`` is said of another question."""
 
     def told(values: FloatArray) -> Scout:
-        return Told(lm, e.queries, own=replace(e, all_values=(*e.all_values[:-1], values)))
+        return Told(lm, e.queries, own=Found([e.output_names[c] for c in e.columns], values, e.queries, None))
 
     own = e.all_values[-1]
     return {

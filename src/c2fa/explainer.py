@@ -18,23 +18,23 @@ from c2fa.asking.driver import Job, drive
 from c2fa.asking.fingerprint import check_masker, identify
 from c2fa.asking.inert import Moving
 from c2fa.asking.ledger import Ledger
-from c2fa.asking.links import Scale, ensure, on_scale
+from c2fa.asking.links import ensure, on_scale
 from c2fa.asking.masking import Masked, Masker, check_masked, check_takes_one
 from c2fa.asking.model import Model, Shell, Target, describe, resolve_target
-from c2fa.asking.querying import Ask, BudgetError, Cache, Conversation, OnError, Queries
+from c2fa.asking.querying import Ask, Cache, Conversation, OnError, Queries
 from c2fa.asking.replies import QueryError
-from c2fa.asking.spending import Money, Purse
+from c2fa.asking.spending import Purse
 from c2fa.diagnosing import diagnose
 from c2fa.explanation import Explanation
 from c2fa.maskers import Array, Bag, Custom, Default, ImageBag, Tabular, Text, TimeSeries
 from c2fa.methods import BaseMethod, Task, make, options_of
 from c2fa.methods.budget import masks_of, rows_and_money
 from c2fa.methods.c2fa import PAPER
-from c2fa.models.loading import Lazy, wrap
-from c2fa.priors.prior import Prior
-from c2fa.priors.scouting import Found, Scout
+from c2fa.models.loading import is_made, wrap
+from c2fa.priors import Prior, Scout
 from c2fa.showing.progress import Bar
-from c2fa.stopping import Judge, Rule, as_rule, in_stages, stages
+from c2fa.solvers.expected import Expectation, expected_part
+from c2fa.stopping import Judge, Rule, as_rule, in_stages, until_priced
 from c2fa.structure import IntArray
 from c2fa.views.descriptors import Descriptors, FromPrior
 
@@ -163,8 +163,7 @@ class Explainer:
         self.method = make(method, options, also=Explainer.__init__.__kwdefaults__ or ())
         self.method_name = method if isinstance(method, str) else type(method).__name__
         self.budget, self.money = rows_and_money(budget)
-        if self.money is not None and not isinstance(model, Lazy):  # whose model is not to be made yet
-            self.money.check(model)
+        self._check_money()
         self.until = None if until is None else as_rule(until)
         self.link = ensure(link, log_probabilities=str(link) == "logit" and describe(model).log_probabilities)
         self.prior = prior if isinstance(prior, Prior | Scout | None) else Prior.load(prior)
@@ -197,14 +196,9 @@ class Explainer:
 
     def check_prior(self, prior: Prior | Scout | None) -> None:
         """Refuse a prior that cannot be used; None asks whether one that is still to be learned can be."""
-        if isinstance(prior, Scout):
-            prior.check(self.model)
-        elif prior is not None and prior.link != self.link.name:
-            raise ValueError(
-                f"the prior was learned with link={prior.link!r} and this explainer has link={self.link.name!r}; give "
-                "both the same"
-            )
-        elif prior is None and isinstance(self.prior, Scout):
+        if prior is not None:
+            prior.check(self)
+        elif isinstance(self.prior, Scout):
             raise ValueError("learn= puts what inputs teach in the place of prior=c2fa.scout(…); leave out either")
         if not self.method.uses_prior:
             raise ValueError(
@@ -269,8 +263,7 @@ class Explainer:
         """The same explainer around another model, or around another one inside a shell."""
         made = copy.copy(self)
         made.model = self.model.around(model) if isinstance(self.model, Shell) else model
-        if made.money is not None:
-            made.money.check(made.model)
+        made._check_money()
         return made
 
     def with_prior(self, prior: Prior | Scout | None, budget: int | Sequence[int] | str | None = None) -> Explainer:
@@ -280,9 +273,13 @@ class Explainer:
         made.prior = prior
         if budget is not None:
             made.budget, made.money = rows_and_money(budget)
-            if made.money is not None:
-                made.money.check(made.model)
+            made._check_money()
         return made
+
+    def _check_money(self) -> None:
+        """Refuse money for a model that counts no cost; one that is still to be made is looked at where it is made."""
+        if self.money is not None and is_made(self.model):
+            self.money.check(self.model)
 
     def under(self, masked: Masked) -> Masked:
         """An input that is ready to be masked, under the masks of the preset."""
@@ -290,17 +287,11 @@ class Explainer:
         return masked.apart() if self.preset == "paper" and masked.apart is not None else masked
 
     def rows(self, masked: Masked, purse: Purse | None = None) -> tuple[int, ...]:
-        """The masks of each level for an input, after the one for its prediction and those beside it.
-
-        With money it takes a price to tell how many they are; until then they are as many as may be.
-        """
-        budget = self.budget
-        if self.money is not None and purse is not None and purse.price:
-            least = masked.structure.depth + 1 + len(masked.beside)
-            budget = min(int(np.sum(budget)), self.money.masks(purse, least) * masked.rows_per_mask)
+        """The masks of each level for an input, after the one for its prediction and those beside it."""
+        depth, each = masked.structure.depth, masked.rows_per_mask
         beside = len(masked.beside) + (0 if self.prior is None else self.prior.own_rows)
-        masks = masks_of(budget, masked.rows_per_mask, masked.structure.depth, beside)
-        return self.method.split(masks, masked.structure)
+        budget = self.budget if self.money is None else self.money.rows(purse or Purse(), each, depth + 1 + beside)
+        return self.method.split(masks_of(budget, each, depth, beside), masked.structure)
 
     def queries(self, x: Any, masked: Masked, key: str | None = None, cache: Cache | None = None) -> Queries:
         """Begin what is to be asked about one input; a ``cache`` knows what was asked about it, and which it is."""
@@ -309,7 +300,7 @@ class Explainer:
             identity = identify(content, key, None if self.ledger is None else self.masker)
             cache = Cache(masked, self.on_error, identity, self.ledger, self.model_name or "")
         purse = Purse(None if self.money is None else self.money.amount)
-        return Queries(cache, _in_all(self.rows(masked), masked), purse)
+        return Queries(cache, _in_all(self.rows(masked, purse), masked), purse)
 
     def conversation(self, masked: Masked, queries: Queries) -> Conversation[Explanation]:
         """Ask about one input and return its explanation; whoever drives it decides on the batches."""
@@ -324,9 +315,9 @@ class Explainer:
         self, masked: Masked, queries: Queries, leaves: IntArray | slice = slice(None)
     ) -> Conversation[Explanation]:
         """The same for an input all of whose leaves may matter; ``leaves`` are their numbers in the whole of it."""
-        structure, rows = masked.structure, self.rows(masked)
+        structure = masked.structure
         if isinstance(self.prior, Scout):  # which may have to be loaded, before anything is paid for
-            self.prior.ready(self.model)
+            self.prior.ready(self)
         tell = describe(self.model).outputs_of(masked.content, queries.cache.ledger, queries.cache.model_name)
         itself = np.ones((1, structure.leaves), dtype=np.bool_)
         asked = np.concatenate([itself, masked.beside]) if len(masked.beside) else itself
@@ -339,8 +330,7 @@ class Explainer:
             )
         prediction = answer.outputs[0]
         told = tell(answer.outputs[1:])
-        if self.money is not None:
-            rows = self.rows(masked, queries.purse)  # which refuses too little, before a scout is paid
+        rows = self.rows(masked, queries.purse)  # which refuses too little money, before a scout is paid
         queries.notes += told.notes
         given = self.output_names or told.names  # which some servers tell in their answers
         names = tuple(map(str, given or (range(len(prediction)) if len(prediction) > 1 else ("output",))))
@@ -352,13 +342,11 @@ class Explainer:
             columns = np.array([target])
         scale = self.link.at(prediction)
         descriptors = Descriptors.of(masked)
-        expected, ahead = None, Found((), np.zeros((0, 0)), 0, None)
+        expected: Expectation | None = None
+        scouted: tuple[int, float | None] = 0, None
         if isinstance(self.prior, Scout):
-            whole, known = queries.cache.masked, queries.cache.ahead
-            if self.prior not in known:  # equal inputs have one cache
-                known[self.prior] = self.prior.found(self, whole, queries.identity, names, target)
-            ahead = known[self.prior]
-            expected = ahead.expectation(names, columns, leaves)
+            ahead = self.prior.found(self, queries, names, target)
+            expected, scouted = ahead.expectation(names, columns, leaves), (ahead.rows, ahead.cost)
         elif self.prior is not None:
             expected = self.prior.expected(descriptors, [names[c] for c in columns], self.prior.kind(prediction, names))
         task = Task(
@@ -371,23 +359,22 @@ class Explainer:
             masked.allows_empty,
             neighbours=None if masked.neighbours is None else functools.cache(masked.neighbours),
             smooth_by_default=masked.smooth_by_default,
-            identity=queries.identity,
+            identity=queries.cache.identity,
             tokens=told.tokens,
             expected=expected,
             at_once=not masked.by_level,
         )
         if self.money is not None:
-            rows = yield from self._bought(self.money, task, scale, masked, queries)
+            yield from on_scale(until_priced(self.method, task, self.money, self.model, queries), scale)
+            rows = self.rows(masked, queries.purse)
             task, queries.budget = replace(task, budget=rows), _in_all(rows, masked)
         column = int(np.flatnonzero(columns == target)[0])
         judge: Judge | None = None
         try:
-            if self.until is None:
-                found = yield from on_scale(self.method(task), scale)
-            else:
+            if self.until is not None:
                 money = "" if self.money is None else self.money.text
                 judge = Judge(self.until, masked, column, lambda: queries.used, queries.budget, money)
-                found, rows = yield from on_scale(in_stages(self.method, task, judge, self.budget), scale)
+            found, rows = yield from on_scale(in_stages(self.method, task, judge, self.budget), scale)
         except QueryError as error:
             if not queries.unpaid:
                 raise
@@ -397,9 +384,10 @@ class Explainer:
             ) from error
         from_prior = None
         if self.prior is not None:
-            worth = self.prior.worth.get(names[target], 0.0) if isinstance(self.prior, Prior) else 0.0
-            share, without = found.prior_share, found.without_prior
-            from_prior = FromPrior.of(found.values[-1], without, column, share, worth, ahead.rows, ahead.cost)
+            values, without = found.values[-1][:, column], found.without_prior
+            part = 0.0 if without is None else expected_part(values, without[-1][:, column])
+            worth = self.prior.worth.get(names[target], 0.0)
+            from_prior = FromPrior(found.prior_share or 0.0, part, worth, without, *scouted)
         cost = None if describe(self.model).cost is None else queries.purse.cost
         held = scale.notes(queries.answers[:, target]) if self.link.unit else ()
         notes = (*held, *describe(self.model).notes)
@@ -434,18 +422,6 @@ class Explainer:
             },
             descriptors=descriptors,
         )
-
-    def _bought(
-        self, money: Money, task: Task, scale: Scale, masked: Masked, queries: Queries
-    ) -> Conversation[tuple[int, ...]]:
-        """The masks of each level that the money buys; what is known for nothing is asked until a row has a price."""
-        for rows in stages(self.method, task.structure, task.budget, self.budget):
-            if queries.purse.price:
-                return self.rows(masked, queries.purse)
-            money.check(self.model, free=queries.sent)
-            with contextlib.suppress(QueryError, BudgetError):  # too few rows so far, which more may mend
-                yield from on_scale(self.method(replace(task, budget=rows)), scale)
-        return task.budget
 
 
 def _in_all(rows: Sequence[int], masked: Masked) -> int:

@@ -8,6 +8,7 @@ smaller budget would have given.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,8 +19,10 @@ import numpy as np
 
 from c2fa._system import is_real, is_whole
 from c2fa.asking.masking import Masked
-from c2fa.asking.querying import BudgetError, Conversation
-from c2fa.asking.replies import QueryError
+from c2fa.asking.model import Model
+from c2fa.asking.querying import BudgetError, Conversation, Queries
+from c2fa.asking.replies import QueryError, Till
+from c2fa.asking.spending import MOST_ROWS, Money
 from c2fa.methods.base import Attribution, BaseMethod, Task
 from c2fa.methods.budget import Budget
 from c2fa.showing.printing import singular
@@ -251,21 +254,35 @@ class Judge:
 
 
 def in_stages(
-    method: BaseMethod, task: Task, judge: Judge, budget: Budget
+    method: BaseMethod, task: Task, judge: Judge | None, budget: Budget
 ) -> Conversation[tuple[Attribution, tuple[int, ...]]]:
-    """Ask stage by stage until the rule is content; what was asked before costs nothing when it comes again."""
-    *first, last = stages(method, task.structure, task.budget, budget)
-    for rows in first:
+    """Ask stage by stage until the rule is content, or all at once where there is none; what is known costs nothing."""
+    for rows in () if judge is None else stages(method, task.structure, task.budget, budget)[:-1]:
         try:
             found = yield from method(replace(task, budget=rows))
         except (QueryError, BudgetError):  # too few rows so far: for a ranking, or because all were dropped
             continue
-        if judge(found):
+        if judge is not None and judge(found):
             return found, rows
-    found = yield from method(replace(task, budget=last))
-    judge.early = False
-    judge(found)
-    return found, last
+    found = yield from method(task)
+    if judge is not None:
+        judge.early = False
+        judge(found)
+    return found, task.budget
+
+
+def until_priced(method: BaseMethod, task: Task, money: Money, model: Model, queries: Queries) -> Conversation[None]:
+    """Ask stage by stage until a row has a price: what is known for nothing does not tell how many the money buys."""
+    for rows in stages(method, task.structure, task.budget, MOST_ROWS):
+        if queries.purse.price:
+            return
+        if queries.sent and not Till.of(model).has_cost:
+            raise ValueError(
+                f"budget={money.text!r} is money, and the first row cost nothing; give the model a price, or a budget "
+                "in rows"
+            )
+        with contextlib.suppress(QueryError, BudgetError):  # too few rows so far, which more may mend
+            yield from method(replace(task, budget=rows))
 
 
 def stages(method: BaseMethod, structure: Structure, rows: tuple[int, ...], budget: Budget) -> list[tuple[int, ...]]:

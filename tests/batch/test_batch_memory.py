@@ -221,6 +221,21 @@ def test_a_scout_that_cannot_be_sent_to_workers_says_what_can() -> None:
         made.many(inputs(4), workers=2)
 
 
+def test_inputs_that_cannot_be_sent_to_workers_are_told() -> None:
+    class Local:
+        """Cannot be pickled, even by value."""
+
+        def __array__(self, *_: Any, **__: Any) -> Any:
+            return inputs(1)[0]
+
+        def __reduce__(self) -> Any:
+            raise TypeError("it stays here")
+
+    assert len(explainer().many([Local(), Local()])) == 2
+    with pytest.raises(TypeError, match=r"an input cannot be sent to another process .*it stays here\); give what can"):
+        explainer().many([Local(), Local()], workers=2)
+
+
 def test_a_warning_is_about_the_line_that_called_whichever_way() -> None:
     xs = inputs(3)
     xs[1][0] = RAISES

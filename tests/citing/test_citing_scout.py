@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import c2fa
 from c2fa.asking.model import charge
 from c2fa.citing import PROMPT
+from c2fa.citing.prompts import _changed
 
 WORDS = ["amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heron", "ivory", "jolly", "karst", "larch"]
 DOCUMENTS = {f"d{i}": " ".join(f"The {word} {i} is here." for word in WORDS[3 * i : 3 * i + 3]) for i in range(4)}
@@ -113,6 +116,36 @@ def test_attention_is_asked_of_models_that_tell_of_it() -> None:
         c2fa.Explainer(len, c2fa.maskers.Text(), prior=c2fa.scout("attention"))
 
 
+@pytest.mark.parametrize("charges", [False, True])
+def test_what_attention_costs_is_part_of_the_bill(charges: bool) -> None:
+    class Dear(Attentive):
+        def attention(self, prompt: str, answer: str) -> Any:
+            if charges:
+                charge(0.05)
+            self.cost += 0.05
+            return super().attention(prompt, answer)
+
+        def score(self, prompts: Sequence[str], answer: str) -> Any:
+            if charges:
+                charge(0.01 * len(prompts))
+            return super().score(prompts, answer)
+
+    large = Dear("large", 1.0, "It is the large one's answer.", 0.01)
+    e = c2fa.cite(large, DOCUMENTS, "What is here?", budget="$0.20", prior=c2fa.scout("attention"))
+    assert e.diagnostics.cost == pytest.approx(large.cost)
+    assert 0.15 < large.cost <= 0.20 + 1e-9
+
+
+def test_attention_that_fails_says_so() -> None:
+    class Fused(Attentive):
+        def attention(self, prompt: str, answer: str) -> Any:
+            raise RuntimeError("no weights are kept")
+
+    large = Fused("large", 1.0, "It is the large one's answer.")
+    with pytest.raises(RuntimeError, match="the scout, attention: no weights are kept"):
+        c2fa.cite(large, DOCUMENTS, "What is here?", budget=10, prior=c2fa.scout("attention"))
+
+
 def test_answers_are_explained_for_money_and_verified_for_rows() -> None:
     large = Reader("large", 1.0, "An answer.", 0.01)
     e = c2fa.cite(large, DOCUMENTS, "What?", budget="$0.12")
@@ -121,6 +154,41 @@ def test_answers_are_explained_for_money_and_verified_for_rows() -> None:
     with pytest.raises(ValueError, match=r"verify splits its rows by itself: give budget= one number, not \$1"):
         c2fa.Citer(large, budget="$1").verify({"documents": DOCUMENTS, "query": "What?"}, "An answer [d1].")
     assert len(large.scored) == 12
+
+
+@pytest.mark.parametrize("wrong", ["wide", "short", "fewer rows", "fails"])
+def test_scores_of_several_questions_are_checked_as_those_of_one(wrong: str) -> None:
+    alone = Reader("large", 1.0, "")
+
+    class Together:
+        name, pieces, score = "together", alone.pieces, alone.score
+
+        def score_many(self, asked: Any) -> Any:
+            found = [np.array(alone.score(prompts, answer)) for prompts, answer in asked]
+            if wrong == "wide":
+                return [np.column_stack([scores, scores]) for scores in found]
+            if wrong == "short":
+                return found[:-1]
+            if wrong == "fewer rows":
+                return [scores[:-1] for scores in found]
+            raise RuntimeError("not now")
+
+    questions = [{"documents": DOCUMENTS, "query": q, "answer": "An answer."} for q in ("What?", "Which one?", "Why?")]
+    found = c2fa.Citer(Together(), budget=12).many(questions)
+    for one, other in zip(found, c2fa.Citer(alone, budget=12).many(questions), strict=True):
+        np.testing.assert_allclose(one.low, other.low)
+
+
+@given(st.text("ab ", max_size=12), st.text("ab ", max_size=5), st.text("ab ", max_size=12), st.text("ab ", max_size=3))
+def test_what_changed_is_all_that_differs(before: str, gone: str, behind: str, instead: str) -> None:
+    text, other = before + gone + behind, before + instead + behind
+    first, end = _changed(text, other)
+    assert 0 <= first <= end <= len(text)
+    assert other.startswith(text[:first])
+    assert other.endswith(text[end:])
+    assert first + len(text) - end <= len(other)
+    assert first == len(other) or first == len(text) or text[first] != other[first]  # and it is no longer than need be
+    assert first in (end, end - len(text) + len(other)) or text[end - 1] != other[len(other) - len(text) + end - 1]
 
 
 class Writer(Reader):

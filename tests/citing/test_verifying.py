@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import c2fa
+from c2fa.citing import PROMPT
 from c2fa.citing.verdicts import Share
 
 KINDS = ("used", "either", "both", "known", "against", "made up")
@@ -155,6 +157,23 @@ def test_much_noise_does_not_settle_and_says_how_many_rows_would():
     [c] = v.citations
     assert c.verdict == "not settled"
     assert c.rows > v.queries
+
+
+def test_with_noise_each_removal_is_asked_twice():
+    asked = Counter()
+
+    class Counting(Toy):
+        def score(self, prompts, answer):
+            asked.update(prompts)
+            return super().score(prompts, answer)
+
+    lm, cited = Counting([("used", (1, 1))], noise=0.2), (0, 1, 3)
+    v = c2fa.verify(lm, documents(5), "?", answer_of(lm.truths, [cited]), budget=64)
+    assert all(c.verdict != "not settled" for c in v.citations)
+    texts = list(documents(5).values())
+    for gone in (set(), set(range(5)), *({d} for d in cited)):
+        context = "\n\n".join(text for d, text in enumerate(texts) if d not in gone)
+        assert asked[PROMPT.format(context=context, query="?")] == 2
 
 
 def test_a_citation_of_no_document_is_not_used():

@@ -325,6 +325,21 @@ def test_a_model_whose_first_row_is_free_is_refused_after_it() -> None:
     assert model.rows == 1
 
 
+def test_a_price_that_is_given_as_the_cost_is_refused_after_the_first_row() -> None:
+    """It never grows, so that ten thousand rows would be asked for any money."""
+
+    class Misunderstood(Shop):
+        def __call__(self, rows: Any) -> Any:
+            self.cost, self.rows = 0.01, self.rows + len(rows)
+            return np.asarray(rows) @ WEIGHTS
+
+    model = Misunderstood()
+    model.cost = 0.01
+    with pytest.raises(ValueError, match=r"budget='\$1.00' is money, and the first row cost nothing; give the model"):
+        explainer(model)(X)
+    assert model.rows == 1
+
+
 def test_too_little_money_says_what_it_pays_for() -> None:
     model = Shop()
     with pytest.raises(ValueError, match=r"\$0.02 pays for 2 masks at 0.01 each, and this input takes 3"):
@@ -337,16 +352,24 @@ def test_amounts_are_read_with_their_unit() -> None:
     assert [Money.of(text).amount for text in texts] == [2, 1.5, 3, 0.5, 7, 4, 1000.5, 1, 9]  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("cost", ["0.5", lambda: 0.5])
+@pytest.mark.parametrize("cost", ["0.5", lambda: 0.5, np.nan, np.inf, -1.0, np.ones(2)])
 def test_a_cost_that_is_no_number_is_refused(cost: Any) -> None:
     def model(rows: Any) -> Any:
         return rows @ WEIGHTS
 
     model.cost = cost  # type: ignore[attr-defined]
-    with pytest.raises(TypeError, match="a model's cost must be a number, what its rows have cost so far; got"):
+    with pytest.raises(TypeError, match="a model's cost must be what its rows have cost so far, a number from 0; got"):
         explainer(model)
-    with pytest.raises(TypeError, match="a model's cost must be a number, what its rows have cost so far; got"):
+    with pytest.raises(TypeError, match="a model's cost must be what its rows have cost so far, a number from 0; got"):
         explainer(model, 20)(X)
+
+
+@pytest.mark.parametrize("price", [np.nan, np.inf, -0.01])
+def test_a_cost_that_is_none_later_ends_the_run_at_once(price: float) -> None:
+    model = Shop(lambda rows: np.full(len(rows), price))
+    with pytest.raises(TypeError, match="a model's cost must be what its rows have cost so far, a number from 0"):
+        explainer(model)(X)
+    assert model.rows == 1
 
 
 def test_a_ledger_counts_answers_and_not_their_costs(tmp_path: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from typing import Any
 
 import numpy as np
@@ -263,11 +264,24 @@ def test_a_scout_that_is_down_ends_the_run_and_not_its_inputs(tmp_path: Any) -> 
         explainer.many([X, 2.0 * X], tmp_path / "store", engine="serial", patience=0.2)
 
 
-def test_a_scout_that_cannot_be_loaded_is_noticed_before_anything_is_asked() -> None:
-    model = Priced(large, 1.0)
-    with pytest.raises(ValueError, match="the scout, nothing_like_it: "):
-        explained(c2fa.scout("nothing_like_it"), "owen", model=model)
-    assert model.rows == 0
+@pytest.mark.parametrize("says", ["raise ImportError('no such wheel')", "open('/no/such/weights')", "f = 3"])
+def test_a_scout_that_cannot_be_loaded_is_noticed_before_anything_is_asked(
+    says: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "away.py").write_text(says)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "away", raising=False)
+    for line in ("nothing_like_it", "python:away:f"):
+        model = Priced(large, 1.0)
+        explainer = c2fa.Explainer(model, MASKER, budget=30, prior=c2fa.scout(line), progress=False)
+        with pytest.raises((ValueError, TypeError, ImportError, c2fa.QueryError), match=f"the scout, {line}: "):
+            explainer(X)
+        with pytest.raises((ValueError, TypeError, ImportError, c2fa.QueryError), match=f"the scout, {line}: "):
+            explainer.many([X, 2.0 * X])
+        for engine in ("serial", "processes"):
+            with pytest.raises((c2fa.batch.BatchError, ImportError), match=f"the scout, {line}: "):
+                explainer.many([X, 2.0 * X], tmp_path / "store", engine=engine, tries=1, workers=1)
+        assert model.rows == 0
 
 
 def test_equal_inputs_are_scouted_once() -> None:

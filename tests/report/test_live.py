@@ -54,6 +54,21 @@ def test_rows_stay_within_the_budget_that_is_shown(live: Any) -> None:
         assert live.answer["cost"] == pytest.approx(model.cost)
 
 
+def test_rows_are_added_to_those_that_money_bought() -> None:
+    class Shop:
+        cost, rows = 0.0, 0
+
+        def __call__(self, batch: Any) -> Any:
+            self.cost, self.rows = self.cost + 0.01 * len(batch), self.rows + len(batch)
+            return batch @ np.arange(40.0)
+
+    model, masker = Shop(), c2fa.maskers.Array(c2fa.Structure.flat(40))
+    live = c2fa.Explainer(model, masker, budget="$0.50").live(np.ones(40))
+    assert model.rows == live.answer["budget"] == 50
+    live.more(30)
+    assert model.rows == live.answer["budget"] == live.explanation.queries == 80
+
+
 @pytest.fixture
 def cited() -> Any:
     return showcases.live_answer()

@@ -96,9 +96,14 @@ class Description:
     def cost(self) -> float | None:
         """The money spent so far; None for a model that does not count it."""
         cost = self._own("cost")
-        if cost is not None and not hasattr(cost, "__float__"):
-            raise TypeError(f"a model's cost must be a number, what its rows have cost so far; got {cost!r:.100}")
-        return None if cost is None else float(cost)
+        if cost is None:
+            return None
+        number = float(cost) if np.ndim(cost) == 0 and hasattr(cost, "__float__") else np.nan
+        if not 0.0 <= number < np.inf:
+            raise TypeError(
+                f"a model's cost must be what its rows have cost so far, a number from 0; got {cost!r:.100}"
+            )
+        return number
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -144,15 +149,11 @@ class Description:
 
 @dataclass
 class Bill:
-    """What one call of a model cost, where the model tells it by ``charge``; and how much of it was for no row.
-
-    ``grown`` is by how much the model's ``cost`` grew for no row, where it tells no amounts.
-    """
+    """What one call of a model cost, where the model tells it by ``charge``; ``beside`` was for no row."""
 
     amount: float = 0.0
     told: bool = False
     beside: float = 0.0
-    grown: float = 0.0
 
 
 BILL: ContextVar[Bill | None] = ContextVar("c2fa-bill", default=None)
@@ -178,8 +179,7 @@ def beside_rows(model: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        bill.beside += bill.amount - amount
-        bill.grown += (describe(model).cost or 0.0) - cost
+        bill.beside += bill.amount - amount if bill.told else (describe(model).cost or 0.0) - cost
 
 
 class ExitError(RuntimeError):
@@ -238,11 +238,6 @@ class ModelProxy:
     def __init__(self, model: Any) -> None:
         self.model = model
 
-    @property
-    def shell(self) -> Shell | None:
-        """The shell that this is, or is around."""
-        return self.model.shell if isinstance(self.model, ModelProxy) else None
-
     def __getattr__(self, name: str) -> Any:
         if name in _LANGUAGE:
             return getattr(self.model, name)
@@ -256,11 +251,6 @@ class Shell(ModelProxy, abc.ABC):
 
     The other one is what is loaded: a worker makes its own, or reaches it in a process of its own.
     """
-
-    @property
-    def shell(self) -> Shell:
-        """This one."""
-        return self
 
     @abc.abstractmethod
     def around(self, model: Any) -> Shell:
@@ -277,6 +267,13 @@ class Shell(ModelProxy, abc.ABC):
 
     def check(self) -> None:
         """Refuse a model that cannot do what is asked of it."""
+
+
+def shell_of(model: Any) -> Shell | None:
+    """The shell that a model is, or that another is around; None where it has none."""
+    while isinstance(model, ModelProxy) and not isinstance(model, Shell):
+        model = vars(model).get("model")  # which a model that is still to be made does not have
+    return model if isinstance(model, Shell) else None
 
 
 def innermost(model: Any) -> Any:

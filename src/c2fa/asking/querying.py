@@ -60,6 +60,7 @@ Key: TypeAlias = bytes
 # Added to the level in the key of a row that is asked again, or that is of a level by itself; see also the
 # ledger's COST. No tree is as deep.
 _AGAIN, _BY_LEVEL = 1 << 15, 1 << 14
+BESIDE: Key = b"\0\0"  # of what was paid for no row: no mask is empty
 
 
 def _keys_of(level: int, masks: Iterable[bytes]) -> list[Key]:
@@ -96,8 +97,8 @@ class Pending:
 class Cache:
     """Every answer about one input, shared by all who ask about it, with marks for the rows that are under way.
 
-    ``on_error="raise"`` stops at the first bad row; ``"drop"`` leaves bad rows out and counts them. ``beside`` is what
-    was paid for no row in all. ``unkept`` says why answers are not kept in the ledger that was given.
+    ``on_error="raise"`` stops at the first bad row; ``"drop"`` leaves bad rows out and counts them. ``costs`` are the
+    rows' own, and ``ahead`` is what scouts found. ``unkept`` says why answers are not kept in the given ledger.
     """
 
     masked: Masked
@@ -108,8 +109,7 @@ class Cache:
     sent: int = 0
     known: dict[Key, FloatArray | None] = field(default_factory=dict)
     costs: dict[Key, float] = field(default_factory=dict)
-    beside: float = 0.0
-    ahead: dict[Any, Any] = field(default_factory=dict)  # what scouts found of the input
+    ahead: dict[Any, Any] = field(default_factory=dict)
     under_way: dict[Key, Queries] = field(default_factory=dict)
     unwritten: list[Row] = field(default_factory=list)
     back: list[Name] = field(default_factory=list)
@@ -129,10 +129,9 @@ class Cache:
         """Take in what the ledger has of rows, checked like what the model returns; say what cannot be used of it."""
         if self.ledger is None:
             return []
-        if and_costs and not self.beside:
-            paid = self.ledger.get(self.model_name, self.identity.key, COST, [b""]).get(b"")
-            self.beside = 0.0 if paid is None else float(paid.sum())
         levels: dict[int, list[bytes]] = {}
+        if and_costs and BESIDE not in self.costs:
+            keys = [*keys, BESIDE]
         for level, mask in map(_level_and_mask, keys):
             levels.setdefault(level, []).append(mask)
         found: dict[Key, FloatArray | None] = {}
@@ -140,7 +139,7 @@ class Cache:
             rows = self.ledger.get(self.model_name, self.identity.key, level, masks)
             found.update(zip(_keys_of(level, rows), rows.values(), strict=True))
             if and_costs:
-                costs = self.ledger.get(self.model_name, self.identity.key, level | COST, list(rows))
+                costs = self.ledger.get(self.model_name, self.identity.key, level | COST, masks)
                 known = zip(_keys_of(level, costs), costs.values(), strict=True)
                 self.costs |= {key: float(row.sum()) for key, row in known if row is not None}
         whole = {key: row for key, row in found.items() if row is not None and row.size and is_good(row)}
@@ -165,17 +164,15 @@ class Cache:
         The driver writes them to the ledger.
         """
         self.known.update(rows)
-        self.beside += beside
-        if cost:
-            self.costs.update(dict.fromkeys(rows, cost))
+        costs = dict.fromkeys(rows, cost) if cost else {}
+        if beside:
+            costs[BESIDE] = self.costs.get(BESIDE, 0.0) + beside
+        self.costs |= costs
         if self.ledger is not None:
-            good = [(self.name(key), row) for key, row in rows.items() if row is not None]
-            self.unwritten += [as_row(name, row) for name, row in good]
-            if cost:
-                paid = np.array([cost])
-                self.unwritten += [as_row((model, x, level | COST, mask), paid) for (model, x, level, mask), _ in good]
-            if beside:
-                self.unwritten.append(as_row((self.model_name, self.identity.key, COST, b""), np.array([self.beside])))
+            self.unwritten += [as_row(self.name(key), row) for key, row in rows.items() if row is not None]
+            for key, paid in costs.items():
+                model, x, level, mask = self.name(key)
+                self.unwritten.append(as_row((model, x, level | COST, mask), np.array([paid])))
 
     def release(self, keys: Sequence[Key]) -> None:
         """Take away the marks of rows that came back, or that will not be sent; the ledger's with the next answers."""
@@ -236,11 +233,6 @@ class Queries:
         return unsent[:masks], unsent[masks:] or None
 
     @property
-    def identity(self) -> Identity:
-        """Which input it is."""
-        return self.cache.identity
-
-    @property
     def answers(self) -> FloatArray:
         """Every usable answer so far, (rows, outputs)."""
         return np.array([row for key in self._used_keys if (row := self.cache.known[key]) is not None])
@@ -266,8 +258,7 @@ class Queries:
                 full = np.asarray(masks.all(axis=1)).tolist()
                 keys = [key if is_full else mine for key, mine, is_full in zip(keys, own, full, strict=True)]
             first = len(keys) - ask.again
-            once_more = map(_level_and_mask, keys[first:])
-            keys[first:] = [_keys_of(at | _AGAIN, [mask])[0] for at, mask in once_more]
+            keys[first:] = [_keys_of(at | _AGAIN, [mask])[0] for at, mask in map(_level_and_mask, keys[first:])]
             self._last_question = ask, masks, level, keys
         return self._last_question[1:]
 
@@ -300,7 +291,7 @@ class Queries:
                 self.awaits.append(key)
         self._use(here)
         self.recalled += len(here) * self.rows_per_mask
-        self.purse.recall((cache.costs.get(key, 0.0) for key in here), cache.beside)
+        self.purse.recall((cache.costs.get(key, 0.0) for key in here), cache.costs.get(BESIDE, 0.0))
         at = np.fromiter(rows.values(), dtype=np.intp, count=len(rows))
         features = cache.masked.level_names[ask.level]
         return Pending(level, list(rows), masks[at], range(len(rows)), len(rows), features)

@@ -113,7 +113,7 @@ class Call:
             BILL.reset(before)
             grown = till.end(self.calls.model, self._bill)
             self.cost = self._bill.amount if till.charges else self.cost + grown
-            self.beside = min(self._bill.beside if till.charges else self._bill.grown, self.cost)
+            self.beside = min(self._bill.beside, self.cost)
 
     def reply(self) -> Any:
         """Wait for what the model returns; what it raised is raised here."""
@@ -145,6 +145,7 @@ class Till:
         self._under_way = 0
         self._counted = 0.0
         self.charges = False  # whether the model tells what each call cost
+        self.has_cost = False  # whether anything did so far
 
     @classmethod
     def of(cls, model: Model) -> Till:
@@ -172,6 +173,7 @@ class Till:
             self._under_way -= 1
             self.charges = self.charges or bill.told
             before, self._counted = self._counted, describe(model).cost or 0.0
+            self.has_cost = self.has_cost or bill.amount > 0.0 or self._counted > before
             return self._counted - before
 
 

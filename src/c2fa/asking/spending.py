@@ -12,6 +12,7 @@ from c2fa.asking.model import describe
 # Currency signs, also as US$; three capital letters, as in EUR; and what providers count in.
 _UNIT = r"[A-Z]{0,2}[$¢-¥\u20a0-\u20cf]|[A-Z]{3}|cents?|credits?|tokens?"
 _AMOUNT = r"\d+\.?\d*|\.\d+"
+MOST_ROWS = 10_000  # that money buys for an input: a fit of more takes long
 _MONEY = re.compile(rf"\s*(?:(?:{_UNIT})\s*(?P<behind>{_AMOUNT})|(?P<before>{_AMOUNT})\s*(?:{_UNIT}))\s*", re.ASCII)
 
 
@@ -37,22 +38,21 @@ class Money:
             raise ValueError(f"budget must be more than nothing, and finite; got {budget!r}")
         return cls(budget.strip(), amount)
 
-    def check(self, model: Any, free: int = 0) -> None:
-        """Refuse a model whose rows cost nothing that can be counted, ``free`` of them by now."""
-        cost = describe(model).cost
-        if cost is None:
+    def check(self, model: Any) -> None:
+        """Refuse a model that counts no cost."""
+        if describe(model).cost is None:
             raise ValueError(
                 f"budget={self.text!r} is money, and this model counts no cost; give it a price (price_per_row=… for a "
                 "model behind HTTP), an attribute cost that grows, or a budget in rows"
             )
-        if free and not cost:
-            raise ValueError(
-                f"budget={self.text!r} is money, and the first row cost nothing; give the model a price, or a budget "
-                "in rows"
-            )
 
-    def masks(self, purse: Purse, least: int) -> int:
-        """How many masks it pays for in all, at the price of those that were asked."""
+    def rows(self, purse: Purse, each: int, least: int) -> int:
+        """How many rows it pays for, ``each`` so many for a mask, at the price of those so far; the most without one.
+
+        It must pay for the ``least`` masks that an input takes.
+        """
+        if not purse.price:
+            return MOST_ROWS
         masks = purse.free + max(int((self.amount - purse.beside) / purse.price * (1.0 + 1e-9)), 0)  # despite rounding
         if masks < least:
             beside = f", with {purse.beside:.4g} paid beside them" if purse.beside else ""
@@ -60,20 +60,21 @@ class Money:
                 f"{self.text} pays for {masks} masks at {purse.price:.4g} each{beside}, and this input takes {least} "
                 "at least; give more"
             )
-        return masks
+        return min(masks * each, MOST_ROWS)
 
 
 @dataclass(eq=False)
 class Purse:
     """What the rows of one conversation may cost, and have cost; ``money`` is None for any amount.
 
-    ``paid_before`` is what was paid for rows from the ledger, ``beside`` what was paid now or then for no row, such as
-    an answer that was written first, and ``price`` the most that one of the ``priced`` masks has cost so far.
+    ``cost`` is what this conversation paid, and ``spent`` counts against the money: what was paid before for rows from
+    the ledger is in it. ``beside`` is how much was for no row, such as an answer that was written first, and ``price``
+    the most that one of the ``priced`` masks has cost so far.
     """
 
     money: float | None = None
     cost: float = 0.0
-    paid_before: float = 0.0
+    spent: float = 0.0
     beside: float = 0.0
     price: float = 0.0
     priced: int = 0
@@ -82,15 +83,16 @@ class Purse:
     def pay(self, cost: float, beside: float, masks: int) -> None:
         """Masks were sent together, at a cost and at another beside it."""
         self.cost += cost + beside
+        self.spent += cost + beside
         self.beside += beside
         self._see(cost, masks)
 
     def recall(self, costs: Iterable[float], beside: float) -> None:
         """Masks are known that had these costs, of an input for which so much was paid beside them in all."""
         for cost in costs:
-            self.paid_before += cost
+            self.spent += cost
             self._see(cost, 1)
-        self.paid_before += max(beside - self.beside, 0.0)
+        self.spent += max(beside - self.beside, 0.0)
         self.beside = max(beside, self.beside)
 
     def _see(self, cost: float, masks: int) -> None:
@@ -99,11 +101,6 @@ class Purse:
             self.price = max(self.price, cost / masks)
         else:
             self.free += masks
-
-    @property
-    def spent(self) -> float:
-        """What counts against the money."""
-        return self.cost + self.paid_before
 
     def affordable(self, unsettled: float = 0.0) -> int | None:
         """How many masks may be sent at once while none is under way; None where money is no matter.

@@ -97,6 +97,7 @@ def packed(
             raise ValueError(f"{name} must be at least 1, not {value!r}")
     isolation = Isolation() if isolation is None else isolation
     if isinstance(scout := explainer.prior, Scout):
+        scout.ready(explainer)  # one that cannot be made is no input's fault
         explainer = copy.copy(explainer)
         explainer.prior = replace(scout, policy=isolation.of_scouts)
     while items:
@@ -149,8 +150,8 @@ def _jobs(explainer: Explainer, items: Iterable[Item], unusable: list[Outcome]) 
         except Exception as error:  # a stranger's masker may raise anything
             unusable.append(_set_aside(item, error))
             continue
-        if queries.identity.number:  # else nothing tells it from other inputs
-            queries.cache = caches.setdefault(queries.identity, queries.cache)
+        if queries.cache.identity.number:  # else nothing tells it from other inputs
+            queries.cache = caches.setdefault(queries.cache.identity, queries.cache)
             last.append(queries.cache)
         yield Job(explainer.conversation(masked, queries), queries, item)
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import itertools
 import json
 import math
-import re
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +17,8 @@ from c2fa.asking.fingerprint import fingerprint
 from c2fa.asking.ledger import DamagedTextError, Ledger
 from c2fa.asking.masking import Masked
 from c2fa.asking.model import Outputs, Shell, beside_rows, describe, innermost
-from c2fa.citing.questions import MARK, Asking, Messages, Question, Rows, check_answer
+from c2fa.citing.prompts import Prompts
+from c2fa.citing.questions import MARK, Asking, Question, Rows, check_answer
 from c2fa.citing.similarity import Similarity, sentences_of, similarities, starts_of
 from c2fa.showing.codec import walk
 from c2fa.structure import FloatArray, IntArray
@@ -66,10 +65,10 @@ class _Known:
 
 @dataclasses.dataclass(eq=False)
 class _Begun:
-    """Rows of a question that are to be scored; ``scores`` waits for those of the answer's pieces, None if it fails."""
+    """Rows of a question that are to be scored; ``scores`` waits for those of the answer's pieces."""
 
     rows: Rows
-    scores: Callable[[], FloatArray | None] | None = None
+    scores: Callable[[], Any] | None = None
 
 
 class Scorer(Shell):
@@ -92,7 +91,7 @@ class Scorer(Shell):
         if not (similarity is None or similarity == "words" or callable(similarity)):
             raise ValueError(f"similarity must be 'words' or a function of two answers; got {similarity!r}")
         self._known: dict[str, _Known] = {}
-        self._marks: dict[tuple[str, ...], re.Pattern[str]] = {}  # by the roles of a chat
+        self.prompts = Prompts(lm, asking)
         self._checked = False
         self._begun: list[weakref.ref[_Begun]] = []  # of which nobody waits any more where a run was ended
 
@@ -111,7 +110,7 @@ class Scorer(Shell):
     def name(self) -> str | None:
         """The language model's, with how it is asked; the question and the answer are the input."""
         own = self.model_name or describe(self.model).name
-        how = (self._prompt(self.asking.around(MARK)), getattr(self.model, "max_new_tokens", None), self.similarity)
+        how = (self.prompts.frame, getattr(self.model, "max_new_tokens", None), self.similarity)
         return own and f"{own}:{fingerprint(*how)[:16]}"
 
     def outputs_of(self, x: Question, ledger: Ledger | None, name: str) -> Callable[[FloatArray], Outputs]:
@@ -123,13 +122,10 @@ class Scorer(Shell):
         """The whole answer, and its statements where it has several; ``without`` is what the model says from memory."""
         answered = self.answered(question)
         notes = list(answered.notes)
-        chat = self.asking.chat(question.texts, question)
-        marks = self._forging(chat)
-        forged = next((mark for m in chat if m["role"] != "system" and (mark := marks.search(m["content"]))), None)
-        if forged:
+        if forged := self.prompts.forged(question):
             notes.append(
                 f"the documents or the query hold {forged[0]!r}, by which the model tells turns of a chat apart; in "
-                f"its prompts a blank stands in each such mark, as in {_broken(forged)!r}"
+                f"its prompts a blank stands in each such mark, as in {forged[1]!r}"
             )
         names, tokens = ["answer"], [len(answered.owner)]
         if answered.several:
@@ -176,8 +172,10 @@ class Scorer(Shell):
         def outputs() -> FloatArray:
             if begun.scores is None:
                 self._score_together()
-            scores = None if begun.scores is None else begun.scores()
-            return self(rows) if scores is None else self.answered(rows.question).outputs(scores)
+            if begun.scores is not None:
+                with contextlib.suppress(Exception):
+                    return self._outputs_of(rows, begun.scores())
+            return self(rows)
 
         return outputs
 
@@ -195,60 +193,45 @@ class Scorer(Shell):
             return
         with contextlib.suppress(Exception):
             self._write_ahead([one.rows.question for one in waiting])
-            asked = [(self._prompts(one.rows), self._as_read(one.rows.question).text) for one in waiting]
+            asked = [(self.prompts.of(one.rows), self._as_read(one.rows.question).text) for one in waiting]
             begins = self._can("launch_scores")
             scores = self.model.launch_scores(asked) if begins else lambda: self.model.score_many(asked)
 
             @functools.cache
-            def all_scores() -> list[FloatArray] | None:
+            def all_scores() -> Sequence[Any]:
                 with contextlib.suppress(Exception):
-                    return [np.asarray(some, dtype=np.float64) for some in scores()]
-                return None
-
-            def scores_of(number: int) -> FloatArray | None:
-                found = all_scores()
-                return None if found is None else found[number]
+                    return list(scores())
+                return ()
 
             for number, one in enumerate(waiting):
-                one.scores = functools.partial(scores_of, number)
+                one.scores = functools.partial(lambda number: all_scores()[number], number)
 
     def attention(self, masked: Masked) -> FloatArray:
-        """How much the tokens of the answer, and of each statement, look at each leaf of a question, (leaves, outputs).
-
-        A leaf is the place in the prompt with all documents that changes when it is masked.
-        """
-        question, last = masked.content, masked.structure.depth - 1
-        answered, whole = self._as_read(question), self._full(question)
-        spans, looked = self.model.attention(whole, answered.text)
+        """How much the answer, and each statement, looks at each leaf of a question, (leaves, outputs)."""
+        question = masked.content
+        answered = self._as_read(question)
+        spans, looked = self.model.attention(self.prompts.full(question), answered.text)
         if self.similarity is not None:  # whose answers have no pieces
             looked = looked.sum(axis=1, keepdims=True)
         before = np.concatenate([np.zeros((1, looked.shape[1])), np.cumsum(looked, axis=0)])
-        found = []
-        for leaf in range(masked.structure.leaves):
-            others = np.arange(masked.structure.leaves)[None] != leaf
-            [without] = self._prompts(masked.inputs(others, last))
-            first, end = _changed(whole, without)
-            at, behind = np.searchsorted(spans[:, 1], first, side="right"), np.searchsorted(spans[:, 0], end)
-            found.append(before[max(behind, at)] - before[at])
-        return answered.outputs(np.array(found))
+        first, end = self.prompts.places(masked).T
+        at, behind = np.searchsorted(spans[:, 1], first, side="right"), np.searchsorted(spans[:, 0], end)
+        return answered.outputs(before[np.maximum(behind, at)] - before[at])
 
     def _write_ahead(self, questions: Sequence[Question]) -> None:
         """Have answers that several questions lack written at once."""
-        lacking = {
-            q.fingerprint: q
-            for q in questions
-            if q.answer is None and self._of(q).answered is None and self._of(q).written is None
-        }
-        if self.ahead_of is None and self._can("generate_many"):
-            lacking = {key: q for key, q in lacking.items() if self._kept(q)[1] is None}
-            if len(lacking) > 1:
-                self.check()
-                written = self.model.generate_many([self._full(q) for q in lacking.values()])
-                for question, answer in zip(lacking.values(), written, strict=True):
-                    self._of(question).written = answer
-
-    def _prompts(self, rows: Rows) -> list[str]:
-        return [self._prompt(chat) for chat in rows.chats]
+        if self.ahead_of is not None or not self._can("generate_many"):
+            return
+        lacking: dict[str, Question] = {}
+        for question in questions:
+            known = self._of(question)
+            if (question.answer or known.answered or known.written or self._kept(question)[1]) is None:
+                lacking[question.fingerprint] = question
+        if len(lacking) > 1:
+            self.check()
+            written = self.model.generate_many(list(map(self.prompts.full, lacking.values())))
+            for question, answer in zip(lacking.values(), written, strict=True):
+                self._of(question).written = answer
 
     def _as_read(self, question: Question) -> Answered:
         """The answer to a question; one from the ledger must be read by the model in the same pieces."""
@@ -267,20 +250,25 @@ class Scorer(Shell):
     def __call__(self, rows: Rows) -> FloatArray:
         with beside_rows(self.model):  # the answer may have to be written first
             answered = self._as_read(rows.question)
-        prompts = self._prompts(rows)
+        prompts = self.prompts.of(rows)
         if self.similarity is not None:
             statements = answered.statements if answered.several else ()
             return similarities(self.model, prompts, answered.text, statements, self.similarity, self.language)
         try:
-            scores = np.asarray(self.model.score(prompts, answered.text), dtype=np.float64)
+            scores = self.model.score(prompts, answered.text)
         except BaseException as error:  # what it brings along is of pieces, and a ledger keeps outputs
             partial = getattr(error, "partial", None)
             if partial is not None:
                 error.partial = answered.outputs(np.asarray(partial))  # type: ignore[attr-defined]
             raise
-        if scores.shape != (len(prompts), len(answered.owner)):
+        return self._outputs_of(rows, scores)
+
+    def _outputs_of(self, rows: Rows, scores: Any) -> FloatArray:
+        """The outputs of rows, from the scores of the answer's pieces in each."""
+        answered, scores = self.answered(rows.question), np.asarray(scores, dtype=np.float64)
+        if scores.shape != (len(rows), len(answered.owner)):
             raise ValueError(
-                f"score gave an array of shape {scores.shape} for {len(prompts)} prompts and an answer of "
+                f"score gave an array of shape {scores.shape} for {len(rows)} prompts and an answer of "
                 f"{len(answered.owner)} pieces; it must give one log-probability for each"
             )
         return answered.outputs(scores)
@@ -331,7 +319,9 @@ class Scorer(Shell):
         if known.kept_in is None:
             return "", None, ()
         ledger, model = known.kept_in
-        key = fingerprint(self._full(question), question.answer)  # all that the answer depends on is in the prompt
+        key = fingerprint(
+            self.prompts.full(question), question.answer
+        )  # all that the answer depends on is in the prompt
         try:
             return key, ledger.get_text(model, key), ()
         except DamagedTextError as error:
@@ -350,7 +340,7 @@ class Scorer(Shell):
         if "".join(pieces) != answer:
             raise ValueError(f"the pieces of the answer do not join to it: {''.join(pieces)!r} is not {answer!r}")
         fits = getattr(self.model, "fits", None)
-        if self.similarity is None and fits is not None and not fits([self._full(question)], answer)[0]:
+        if self.similarity is None and fits is not None and not fits([self.prompts.full(question)], answer)[0]:
             # The row with all documents is the longest.
             longest = max(question.texts, key=lambda name: len(question.texts[name]))
             raise ValueError(
@@ -378,7 +368,7 @@ class Scorer(Shell):
             )
         if self.similarity is None and self._can("try_scoring"):
             self.model.try_scoring()  # before it writes an answer that it cannot score
-        if MARK not in self._prompt(self.asking.around(MARK)):
+        if MARK not in self.prompts.frame:
             raise ValueError(f"the chat template of {kind} leaves out the message, so that no document would be read")
         self._checked = True
 
@@ -390,63 +380,8 @@ class Scorer(Shell):
             return str(self.ahead_of.answered(question).text)
         if not self._can("generate"):
             raise TypeError(f"{type(self.model).__name__} writes no answers; give answer='…'")
-        answer: str = self.model.generate(self._full(question))
+        answer: str = self.model.generate(self.prompts.full(question))
         return answer
 
     def _pieces(self, answer: str) -> list[str]:
         return [answer] if self.similarity is not None else list(self.model.pieces(answer))
-
-    # -- prompts
-
-    def _full(self, question: Question) -> str:
-        """The prompt with all documents."""
-        return self._prompt(self.asking.chat(question.texts, question))
-
-    def _prompt(self, chat: Messages) -> str:
-        """A chat in the model's chat template; in plain text where it has none."""
-        marks = self._forging(chat)
-        own = [m if m["role"] == "system" else {**m, "content": marks.sub(_broken, m["content"])} for m in chat]
-        if templated := self._templated(own):
-            return templated
-        if [m["role"] for m in chat] in (["user"], ["system", "user"]):
-            return "\n\n".join(m["content"] for m in chat if m["content"])
-        calls = [f" {json.dumps(m['tool_calls'])}" if m.get("tool_calls") else "" for m in chat]
-        turns = [f"{m['role'].capitalize()}: {m['content']}{call}" for m, call in zip(chat, calls, strict=True)]
-        return "\n\n".join([*turns, "Assistant:"])
-
-    def _templated(self, chat: Messages) -> str | None:
-        template: Callable[[Messages], str | None] | None = getattr(self.model, "template", None)
-        return None if template is None else template(chat)
-
-    def _forging(self, chat: Messages) -> re.Pattern[str]:
-        """What a document must not say, for the model would read it as the end of a turn or the beginning of another.
-
-        These are the marks in the format of a chat, as <|im_start|>, <end_of_turn> and [INST], and its other special
-        tokens, where it tells them.
-        """
-        roles = tuple(m["role"] for m in chat)
-        if roles not in self._marks:
-            around = self._templated([{**m, "content": m["content"] and MARK} for m in chat])
-            found = {*getattr(self.model, "special_tokens", ()), *re.findall(r"<[^<>\s]+>|\[/?[A-Z_]+\]", around or "")}
-            ordered = map(re.escape, sorted(found, key=len, reverse=True))
-            self._marks[roles] = re.compile((around and "|".join(ordered)) or "(?!)")
-        return self._marks[roles]
-
-
-def _changed(text: str, other: str) -> tuple[int, int]:
-    """The place of a text that is another, or nothing, in the other text.
-
-    >>> _changed("one two three", "one three")
-    (5, 9)
-    """
-
-    def alike(one: Iterable[str], two: Iterable[str]) -> int:
-        return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, two, strict=False)))
-
-    first = alike(text, other)
-    return first, len(text) - alike(reversed(text[first:]), reversed(other[first:]))
-
-
-def _broken(found: re.Match[str]) -> str:
-    """A special token with a blank in it, which a tokenizer does not take for one."""
-    return f"{found[0][0]} {found[0][1:]}"

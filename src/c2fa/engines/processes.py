@@ -220,7 +220,7 @@ class _Pool:
             worker.task_since = time.monotonic()
             self.inputs += self.crew.size(worker.task)
         with contextlib.suppress(OSError):  # it died in between; the next wait sees that
-            worker.pipe.send(worker.task)
+            worker.pipe.send_bytes(dumps(worker.task, "an input", "give what can be pickled, or leave out workers="))
 
     def _replace(self, worker: _Process) -> Done | None:
         """Start another worker for one that has ended, unless nothing was left to do; refuse where none can start.

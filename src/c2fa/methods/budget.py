@@ -8,20 +8,20 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from c2fa._system import is_whole
-from c2fa.asking.spending import Money
+from c2fa.asking.spending import MOST_ROWS, Money
 from c2fa.structure import Structure
 
 Budget: TypeAlias = int | tuple[int, ...]
 
 
 def rows_and_money(budget: int | Sequence[int] | str | None) -> tuple[Budget, Money | None]:
-    """A budget as the most rows, and as money where it is that; a fit of more rows than 10,000 takes long.
+    """A budget as the most rows, and as money where it is that.
 
     >>> rows_and_money(60), rows_and_money("$2")[0]
     ((60, None), 10000)
     """
     money = Money.of(budget)
-    return (as_budget(budget), None) if money is None else (10_000, money)
+    return (as_budget(budget), None) if money is None else (MOST_ROWS, money)
 
 
 def as_budget(budget: int | Sequence[int] | str | None, most: int = 10**9) -> Budget:

@@ -256,15 +256,6 @@ class Lazy(ModelProxy):
             return self._made
 
     @property
-    def shell(self) -> None:
-        """None: what is loaded is in a shell, and not a shell."""
-
-    @property
-    def is_made(self) -> bool:
-        """Whether it was used already."""
-        return self._made is not None
-
-    @property
     def launch(self) -> Any:
         return launcher(self.model)
 
@@ -276,3 +267,10 @@ class Lazy(ModelProxy):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.make,)
+
+
+def is_made(model: Any) -> bool:
+    """Whether a model is there, or still to be made where it is first used."""
+    while isinstance(model, ModelProxy) and not isinstance(model, Lazy):
+        model = model.model
+    return not isinstance(model, Lazy) or model._made is not None

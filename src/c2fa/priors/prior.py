@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from c2fa.showing.codec import check_unpacked, decode, dumps, encode, read, seal
 from c2fa.solvers.expected import Expectation
 from c2fa.structure import FloatArray, IntArray
 from c2fa.views.descriptors import Column
+
+if TYPE_CHECKING:
+    from c2fa.explainer import Explainer
 
 _VERSION = 6  # of the files
 
@@ -72,6 +75,8 @@ class Prior:
         What the model said of them on average, where it has a single output.
     link, model
         Their scale and their model.
+    own_rows
+        What it takes of the budget.
     """
 
     fields: Mapping[str, Field]
@@ -84,6 +89,7 @@ class Prior:
     middle: float
     link: str
     model: str
+    own_rows: ClassVar[int] = 0
 
     @classmethod
     def learn(cls, explanations: Iterable[Explanation]) -> Prior:
@@ -100,10 +106,13 @@ class Prior:
             effects[name], sizes[name], errors[name], worth[name] = data.learned(name)
         return cls(data.fields, effects, sizes, errors, data.met, worth, data.count, data.middle, data.link, data.model)
 
-    @property
-    def own_rows(self) -> int:
-        """The rows that it takes of the budget."""
-        return 0
+    def check(self, explainer: Explainer) -> None:
+        """Refuse an explainer on another scale."""
+        if self.link != explainer.link.name:
+            raise ValueError(
+                f"the prior was learned with link={self.link!r} and this explainer has link={explainer.link.name!r}; "
+                "give both the same"
+            )
 
     def kind(self, prediction: FloatArray, names: Sequence[str]) -> str:
         """What kind of input it is, by what the model says of it: effects may depend on it."""

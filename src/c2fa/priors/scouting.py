@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from c2fa._system import is_whole
 from c2fa.asking.driver import Job, Policy, drive
-from c2fa.asking.fingerprint import Identity, fingerprint
+from c2fa.asking.fingerprint import fingerprint
 from c2fa.asking.links import Link, RangeError, ensure
-from c2fa.asking.masking import Masked
-from c2fa.asking.model import ModelProxy, Shell, describe, innermost
-from c2fa.asking.querying import Cache
+from c2fa.asking.model import describe, innermost, shell_of
+from c2fa.asking.querying import Cache, Queries
+from c2fa.asking.replies import Calls, QueryError
 from c2fa.asking.spending import Purse
 from c2fa.explanation import Explanation
-from c2fa.models.loading import Lazy, taken
+from c2fa.models.loading import Lazy, is_made, taken
 from c2fa.solvers.expected import Expectation
 from c2fa.structure import FloatArray, IntArray
 
@@ -89,9 +89,7 @@ def counterparts(outputs: Sequence[str], names: Sequence[str]) -> list[int | Non
     >>> counterparts(["negative", "neutral", "positive"], ["positive", "negative"])
     [1, None, 0]
     """
-    if list(outputs) == list(names):  # of which two may be called the same
-        return list(range(len(names)))
-    if set(outputs) & set(names):
+    if set(outputs) & set(names) and list(outputs) != list(names):  # two may be called the same
         return [names.index(output) if output in names else None for output in outputs]
     if len(outputs) != len(names):
         raise ValueError(
@@ -101,14 +99,9 @@ def counterparts(outputs: Sequence[str], names: Sequence[str]) -> list[int | Non
     return list(range(len(names)))
 
 
-def shell_of(model: Any) -> Shell | None:
-    """The shell of a language model that is explained, if it is one."""
-    return model.shell if isinstance(model, ModelProxy) else None
-
-
 @dataclass(frozen=True)
 class _Input:
-    """By what policies tell inputs apart."""
+    """What policies tell inputs apart by."""
 
     index: int
 
@@ -117,17 +110,14 @@ class _Input:
 class Scout:
     """A model that goes ahead, as ``c2fa.scout`` makes it, and the rows that it is asked for each input.
 
-    ``policy`` says what to do where it fails.
+    ``policy`` says what to do where it fails. ``own_rows`` are those that it takes of the explained model's budget.
     """
 
     model: Any
     rows: int
     policy: Policy = field(default_factory=Policy, repr=False)
-
-    @property
-    def own_rows(self) -> int:
-        """The rows that it takes of the budget."""
-        return 0
+    own_rows: ClassVar[int] = 0
+    worth: ClassVar[Mapping[str, float]] = {}
 
     @cached_property
     def fingerprint(self) -> str:
@@ -145,44 +135,47 @@ class Scout:
             return str(self.model.make)
         return describe(self.model).name or str(getattr(self.model, "__name__", type(self.model).__name__))
 
-    def check(self, other: Any) -> None:
-        """Refuse a model that cannot go ahead of another one; of one that is still to be made, ``ready`` does so."""
-        if isinstance(self.model, Lazy) and not self.model.is_made:
+    def check(self, explainer: Explainer) -> None:
+        """Refuse a model that cannot go ahead of the explainer's; of one that is to be made, ``ready`` does so."""
+        if not is_made(self.model):
             return
         with self._named():
-            if shell := shell_of(other):
+            if shell := shell_of(explainer.model):
                 shell.scouting(self.model).check()
             elif not callable(self.model):
                 raise TypeError(f"{type(self.model).__name__} is a language model, which scouts for c2fa.cite alone")
 
-    def ready(self, other: Any) -> None:
+    def ready(self, explainer: Explainer) -> None:
         """Make the model where it is used, before anything is asked there."""
-        if isinstance(self.model, Lazy) and not self.model.is_made:
+        if not is_made(self.model):
             with self._named():
                 _ = self.model.model
-            self.check(other)
+            self.check(explainer)
 
     @contextlib.contextmanager
     def _named(self) -> Iterator[None]:
-        """Whatever is raised says that it is about the scout."""
+        """Whatever is raised says that it is about the scout, and keeps its kind where others look at that."""
         try:
             yield
         except Exception as error:
-            error.args = (f"the scout, {self._called}: {error}", *error.args[1:])
-            raise
+            sentence = f"the scout, {self._called}: {error}"
+            error.args = (sentence, *error.args[1:])
+            if str(error) == sentence:
+                raise
+            kind = ImportError if isinstance(error, ImportError) else QueryError
+            raise kind(sentence) from error
 
-    def found(
-        self, explainer: Explainer, masked: Masked, identity: Identity, outputs: Sequence[str], target: int
-    ) -> Found:
-        """What the scout finds of an input, for which the model has these outputs."""
-        e = self.explained(explainer, masked, identity, outputs, target)
-        return Found([e.output_names[c] for c in e.columns], e.all_values[-1], e.queries, e.diagnostics.cost)
+    def found(self, explainer: Explainer, queries: Queries, outputs: Sequence[str], target: int) -> Found:
+        """What the scout finds of an input, for which the model has these outputs; equal inputs are looked at once."""
+        ahead: dict[Scout, Found] = queries.cache.ahead
+        if self not in ahead:
+            with self._named():
+                ahead[self] = self.look(explainer, queries, outputs, target)
+        return ahead[self]
 
-    def explained(
-        self, explainer: Explainer, masked: Masked, identity: Identity, outputs: Sequence[str], target: int
-    ) -> Explanation:
-        """What the scout's model says of an input, explained as the other's is: by its method and under its masks."""
-        own = copy.copy(explainer)
+    def look(self, explainer: Explainer, queries: Queries, outputs: Sequence[str], target: int) -> Found:
+        """The scout's model is explained as the other is: by its method and under its masks."""
+        own, masked, identity = copy.copy(explainer), queries.cache.masked, queries.cache.identity
         shell = shell_of(explainer.model)
         own.model = self.model if shell is None else shell.scouting(self.model)
         own.budget, own.outputs, own.prior, own.until = self.rows, "all", None, None
@@ -190,32 +183,28 @@ class Scout:
         own.target = lambda names: counterparts(outputs, names)[target]
         # Its answers are kept in no ledger: those of a language model are about what the other model wrote.
         cache = Cache(masked, own.on_error, identity, unkept="rows of a scout are kept in no ledger")
-
         purse = Purse()
 
         def explanation(link: Link) -> Explanation:
             own.link = link
-            queries = replace(own.queries(None, masked, cache=cache), purse=purse)
-            job = Job(own.conversation(masked, queries), queries, _Input(identity.number))
+            asked = replace(own.queries(None, masked, cache=cache), purse=purse)
+            job = Job(own.conversation(masked, asked), asked, _Input(identity.number))
             [job] = drive([job], own.model, batch_size=own.batch_size, policy=self.policy)
             return job.result()
 
-        with self._named():
-            kind = explainer.link.name.removesuffix("-of-log")  # the other model may return probabilities themselves
-            try:
-                return explanation(ensure(kind, log_probabilities=describe(own.model).log_probabilities))
-            except RangeError:  # its outputs are on a scale of their own
-                return explanation(ensure("identity"))
+        kind = explainer.link.name.removesuffix("-of-log")  # the other model may return probabilities themselves
+        try:
+            e = explanation(ensure(kind, log_probabilities=describe(own.model).log_probabilities))
+        except RangeError:  # its outputs are on a scale of their own
+            e = explanation(ensure("identity"))
+        return Found([e.output_names[c] for c in e.columns], e.all_values[-1], e.queries, e.diagnostics.cost)
 
 
 @dataclass(frozen=True, eq=False)
 class Attention(Scout):
     """What a language model looks at when it reads its own answer, which takes a row of it."""
 
-    @property
-    def own_rows(self) -> int:
-        """One, of the model that is explained."""
-        return self.rows
+    own_rows: ClassVar[int] = 1
 
     @property
     def name(self) -> str:
@@ -226,32 +215,32 @@ class Attention(Scout):
     def _called(self) -> str:
         return "attention"
 
-    def check(self, other: Any) -> None:
+    def check(self, explainer: Explainer) -> None:
         """Refuse a model that does not tell of its attention."""
-        shell = shell_of(other)
+        shell = shell_of(explainer.model)
         if shell is None:
             raise TypeError(
                 "c2fa.scout('attention') is for c2fa.cite, which has a language model; give c2fa.scout a model that "
                 "costs less"
             )
-        if not (isinstance(shell.model, Lazy) and not shell.model.is_made) and not hasattr(shell.model, "attention"):
+        if is_made(shell) and not hasattr(shell.model, "attention"):
             raise TypeError(
                 f"{type(innermost(shell)).__name__} does not tell of its attention, as c2fa.models.CausalLM does; give "
                 "c2fa.scout a model that costs less"
             )
 
-    def ready(self, other: Any) -> None:
+    def ready(self, explainer: Explainer) -> None:
         """The model is made, if it is not yet: it is what will be asked anyway."""
-        if (shell := shell_of(other)) and isinstance(shell.model, Lazy):
-            _ = shell.model.model
-        self.check(other)
+        innermost(explainer.model)
+        self.check(explainer)
 
-    def found(
-        self, explainer: Explainer, masked: Masked, identity: Identity, outputs: Sequence[str], target: int
-    ) -> Found:
-        """How much the answer looks at each leaf."""
-        looked: FloatArray = cast(Any, shell_of(explainer.model)).attention(masked)
-        return Found(outputs, looked, self.rows, None)
+    def look(self, explainer: Explainer, queries: Queries, outputs: Sequence[str], target: int) -> Found:
+        """How much the answer looks at each leaf; what that costs is paid for none of the rows."""
+        call = Calls(explainer.model).method("attention", [queries.cache.masked], 1)
+        try:
+            return Found(outputs, call.reply(), self.rows, None)
+        finally:
+            queries.purse.pay(0.0, call.cost, 0)
 
 
 def sizes_of(effects: FloatArray) -> FloatArray:

@@ -62,6 +62,8 @@ class Live(AnyWidget):  # type: ignore[misc]
 
     def more(self, rows: int = 100) -> None:
         """Spend more rows on the input."""
+        if self._explainer.money is not None:  # which is spent; rows are added to those that it bought
+            self._explainer.money, self._explainer.budget = None, self._budget
         before = self._explainer.budget
         grown = [int(n * (1 + rows / sum(before))) for n in before] if isinstance(before, tuple) else [before + rows]
         self._explainer.budget = tuple(grown) if isinstance(before, tuple) else grown[0]

@@ -280,21 +280,6 @@ class FromPrior:
     scouted: int = 0
     scout_cost: float | None = None
 
-    @classmethod
-    def of(
-        cls,
-        values: FloatArray,
-        without: tuple[FloatArray, ...] | None,
-        column: int,
-        share: float | None,
-        worth: float,
-        scouted: int,
-        scout_cost: float | None,
-    ) -> FromPrior:
-        """From the leaves' values with it and those of every level without it."""
-        part = 0.0 if without is None else expected_part(values[:, column], without[-1][:, column])
-        return cls(share or 0.0, part, worth, without, scouted, scout_cost)
-
     def note(self, e: Explanation) -> str:
         """How much of the leaves' values it is, in words."""
         told = f"come from the prior ({str(e.provenance.get('prior', '')).partition(', ')[2]})"

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import itertools
 import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +16,13 @@ import torch
 
 from c2fa._system import refuse_older
 from c2fa.asking.model import cut_answers
-from c2fa.models.local.huggingface import Pretrained, from_folder, load_carefully, setting
+from c2fa.models.lm._reading import Answer, Reader
+from c2fa.models.local.huggingface import from_folder, load_carefully, setting
 from c2fa.models.local.torch import Background, Floats, evaluating, precision, to_host
 from c2fa.structure import BoolArray, IntArray
 
 
-@dataclass(frozen=True)
-class _Answer:
-    """An answer in tokens, and where its pieces end, in tokens and in letters."""
-
-    ids: tuple[int, ...]
-    ends: list[int]
-    letters: list[int]
-
-
-class CausalLM(Pretrained):
+class CausalLM(Reader):
     """A causal language model of ``transformers``: it writes answers, and scores a given answer after many prompts.
 
     A batch holds rows of nearly the same length, filled up on the right, where a causal model does not look. What all
@@ -94,16 +84,11 @@ class CausalLM(Pretrained):
                 raise ValueError(f"{name} must be at least 1, not {value}")
         self.max_new_tokens, self.batch_tokens = max_new_tokens, batch_tokens
         self.template_options = dict(template_options or {})
-        self._config = self.model.config.get_text_config()  # a model of several kinds of input has others too
         head = self.model.get_output_embeddings()
         self._head = head if isinstance(head, torch.nn.Module) else None  # some models do not say what makes logits
         self._parameters = sum(p.numel() for p in self.model.parameters())
-        self._answers: dict[str, _Answer] = {}
         self._background = Background(self.device)
         self._written = self._cut = 0
-        # The special tokens that the tokenizer puts before a text; those that it puts behind would end the prompt.
-        [whole], [plain] = self._tokens(["a"], special=True), self._tokens(["a"])
-        self._lead = next((whole[:k] for k in range(len(whole)) if whole[k : k + len(plain)] == plain), [])
 
     @property
     def name(self) -> str:
@@ -125,30 +110,6 @@ class CausalLM(Pretrained):
     def notes(self) -> tuple[str, ...]:
         """Sentences for people about the answers so far."""
         return cut_answers(self._cut, self._written, self.max_new_tokens)
-
-    @property
-    def template(self) -> Callable[[Sequence[Mapping[str, Any]]], str]:
-        """``template(messages)``: a chat in the model's format, up to the answer; missing where there is none."""
-        if not self.tokenizer.chat_template:
-            raise AttributeError("the tokenizer has no chat template; prompts are plain text")
-        return self._in_template
-
-    @property
-    def special_tokens(self) -> tuple[str, ...]:
-        """The texts that the tokenizer reads as tokens of their own kind, such as the end of a turn."""
-        return tuple(map(str, self.tokenizer.all_special_tokens))
-
-    def _in_template(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        chat = list(messages)
-        options = {**self.template_options, "tokenize": False, "add_generation_prompt": True}
-        try:
-            return str(self.tokenizer.apply_chat_template(chat, **options))
-        except Exception as error:
-            # A template may refuse system messages, by an error of jinja2; what it would say then opens the user's.
-            if chat[0]["role"] != "system" or len(chat) < 2 or type(error).__name__ != "TemplateError":
-                raise
-            together = {**chat[1], "content": f"{chat[0]['content']}\n\n{chat[1]['content']}"}
-            return str(self.tokenizer.apply_chat_template([together, *chat[2:]], **options))
 
     def generate(self, prompt: str) -> str:
         """The answer to a prompt, each token the likeliest one; ``score`` then scores these very tokens."""
@@ -192,10 +153,6 @@ class CausalLM(Pretrained):
             found.append(new[:stop])
         return found
 
-    def pieces(self, answer: str) -> list[str]:
-        """The texts of the answer's tokens, which join to the answer; tokens that share a character are one piece."""
-        return [answer[a:b] for a, b in itertools.pairwise([0, *self._answer(answer).letters])]
-
     def score(self, prompts: Sequence[str], answer: str) -> Floats:
         """The log-probability of each piece of the answer after each prompt, (prompts, pieces)."""
         return self.score_many([(prompts, answer)])[0]
@@ -211,7 +168,7 @@ class CausalLM(Pretrained):
             raise ValueError("the answer is empty, so there is nothing to score")
         return self._background(self._launch_scores, [(some, a) for (some, _), a in zip(asked, answers, strict=True)])
 
-    def _launch_scores(self, asked: Sequence[tuple[Sequence[str], _Answer]]) -> Callable[[], list[Floats]]:
+    def _launch_scores(self, asked: Sequence[tuple[Sequence[str], Answer]]) -> Callable[[], list[Floats]]:
         prompts = [self._prompts(some) for some, _ in asked]
         rows = [row for some in prompts for row in some]
         answers = [answer.ids for some, answer in asked for _ in some]
@@ -249,16 +206,9 @@ class CausalLM(Pretrained):
         """
         return self._background(self._launch_attention, (prompt, self._answer(answer)))()
 
-    def _launch_attention(self, asked: tuple[str, _Answer]) -> Callable[[], tuple[IntArray, Floats]]:
+    def _launch_attention(self, asked: tuple[str, Answer]) -> Callable[[], tuple[IntArray, Floats]]:
         prompt, answer = asked
-        if not self.tokenizer.is_fast:
-            raise TypeError(
-                f"{type(self.tokenizer).__name__} does not tell where tokens stand in a text, so that no "
-                "attention can be read"
-            )
-        [ids] = self._prompts([prompt])
-        with self._tokenizing:
-            own = self.tokenizer.backend_tokenizer.encode(prompt, add_special_tokens=False).offsets
+        [ids], own = self._prompts([prompt]), self._places(prompt)
         spans = np.array([(0, 0)] * (len(ids) - len(own)) + own, dtype=np.intp).reshape(-1, 2)
         last = [ids[-1], *answer.ids[:-1]]
         evaluating(self.model)
@@ -284,69 +234,6 @@ class CausalLM(Pretrained):
         """Whether each prompt and the answer together fit into the model's window."""
         room = self._room(self._answer(answer).ids)
         return np.array([len(row) <= room for row in self._prompts(prompts)], dtype=np.bool_)
-
-    def _tokens(self, texts: list[str], special: bool = False) -> list[list[int]]:
-        with self._tokenizing:
-            if not self.tokenizer.is_fast:
-                rows = self.tokenizer(texts, add_special_tokens=special, verbose=False)["input_ids"]
-                return [list(map(int, ids)) for ids in rows]
-            core = self.tokenizer.backend_tokenizer
-            core.no_truncation()  # as a tokenizer's file, or whoever used it last, may have set
-            core.no_padding()
-            # Without the places of tokens in their texts, which take as long as the tokens.
-            return [encoding.ids for encoding in core.encode_batch_fast(texts, add_special_tokens=special)]
-
-    def _decoded(self, ids: Sequence[int]) -> str:
-        with self._tokenizing:
-            return str(self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
-
-    def _prompts(self, prompts: Sequence[str]) -> list[list[int]]:
-        """The tokens of prompts, with the leading special tokens once, though a chat template may bring its own."""
-        if isinstance(prompts, str) or not all(isinstance(prompt, str) for prompt in prompts):
-            raise TypeError("prompts must be a list of texts")
-        if not prompts:
-            raise ValueError("there is no prompt; a language model needs at least one")
-        lead = self._lead
-        rows = [ids if ids[: len(lead)] == lead else lead + ids for ids in self._tokens(list(prompts))]
-        # The answer's first token must come after something.
-        begin = [token for token in (self.tokenizer.bos_token_id, *self._ends) if token is not None][:1]
-        if not begin and not all(rows):
-            raise ValueError("the prompt is empty, and the tokenizer has no token that begins a text; write a prompt")
-        return [ids or begin for ids in rows]
-
-    @property
-    def _ends(self) -> list[int]:
-        """The tokens that end an answer, by the model or by its tokenizer."""
-        owners = (self.model.generation_config, self._config, self.tokenizer)
-        ends = [getattr(owner, "eos_token_id", None) for owner in owners]
-        return list(dict.fromkeys(t for end in ends for t in ([end] if isinstance(end, int) else end or ())))
-
-    def _answer(self, answer: str) -> _Answer:
-        """An answer in tokens: those that were generated, or else those that the tokenizer makes of it."""
-        if not isinstance(answer, str):
-            raise TypeError(f"the answer must be a text, not {type(answer).__name__}")
-        if answer in self._answers:
-            return self._answers[answer]
-        [ids] = self._tokens([answer])
-        if (text := self._decoded(ids)) != answer:
-            given, other = (repr(t if len(t) <= 60 else f"{t[:57]}...") for t in (answer, text))
-            raise ValueError(f"the tokenizer reads the answer {given} as {other}; give the answer as it reads it")
-        return self._keep(answer, ids)
-
-    def _keep(self, answer: str, ids: Sequence[int]) -> _Answer:
-        """Remember an answer's tokens, and where pieces end: not within a character, nor before a token of no text."""
-        cuts: list[tuple[int, int]] = []
-        for end in range(1, len(ids) + 1):
-            text = self._decoded(ids[:end])
-            if text and answer.startswith(text):
-                if cuts and len(text) <= cuts[-1][1]:
-                    cuts.pop()
-                cuts.append((end, len(text)))
-        self._answers.pop(answer, None)
-        self._answers[answer] = _Answer(tuple(ids), [end for end, _ in cuts], [length for _, length in cuts])
-        while len(self._answers) > 1024:  # a program that runs for days writes many
-            del self._answers[next(iter(self._answers))]
-        return self._answers[answer]
 
     def _room(self, ids: Sequence[int]) -> float:
         """The most tokens that there may be beside these."""
