@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from c2fa._system import refuse_older
+from c2fa._system import on_device, refuse_older
 from c2fa.asking.model import cut_answers
 from c2fa.models.lm._reading import Answer, Reader
 from c2fa.models.local.huggingface import from_folder, load_carefully, setting
@@ -163,21 +163,34 @@ class CausalLM(Reader):
 
     def launch_scores(self, asked: Sequence[tuple[Sequence[str], str]]) -> Callable[[], list[Floats]]:
         """Begin ``score_many``; what is returned waits for it. A GPU goes on while the caller does other things."""
-        answers = [self._answer(answer) for _, answer in asked]
-        if not all(answer.ids for answer in answers):
+        of_questions = [self._answer(answer) for _, answer in asked]
+        if not all(answer.ids for answer in of_questions):
             raise ValueError("the answer is empty, so there is nothing to score")
-        return self._background(self._launch_scores, [(some, a) for (some, _), a in zip(asked, answers, strict=True)])
-
-    def _launch_scores(self, asked: Sequence[tuple[Sequence[str], Answer]]) -> Callable[[], list[Floats]]:
-        prompts = [self._prompts(some) for some, _ in asked]
-        rows = [row for some in prompts for row in some]
-        answers = [answer.ids for some, answer in asked for _ in some]
+        # Here, and not in the thread that keeps the device busy, which has other rows to begin meanwhile.
+        rows = [row for prompts, _ in asked for row in self._prompts(prompts)]
+        answers = [answer for (prompts, _), answer in zip(asked, of_questions, strict=True) for _ in prompts]
         for i, (row, answer) in enumerate(zip(rows, answers, strict=True)):
-            if len(row) > self._room(answer):
+            if len(row) > self._room(answer.ids):
                 raise ValueError(
-                    f"prompt {i} has {len(row):,} tokens and the answer {len(answer):,}, more together than the "
+                    f"prompt {i} has {len(row):,} tokens and the answer {len(answer.ids):,}, more together than the "
                     f"model's window of {self.window:,}; shorten the context"
                 )
+        begun = self._background(self._launch_scores, (rows, [answer.ids for answer in answers]))
+
+        def pieces() -> list[Floats]:
+            of_row = begun()
+            ends = np.cumsum([len(prompts) for prompts, _ in asked])
+            of_each = np.split(np.arange(len(rows)), ends[:-1])
+            return [
+                np.add.reduceat([of_row[i] for i in own], [0, *answer.ends[:-1]], axis=1)
+                for own, answer in zip(of_each, of_questions, strict=True)
+            ]
+
+        return pieces
+
+    def _launch_scores(self, asked: tuple[list[list[int]], list[Sequence[int]]]) -> Callable[[], list[Floats]]:
+        """Begin to score answers after rows; what is returned waits for the scores of each row's tokens."""
+        rows, answers = asked
         order, scores = list[int](), list[torch.Tensor]()
         evaluating(self.model)
         with torch.inference_mode(), precision(self.device, self.autocast):
@@ -188,15 +201,12 @@ class CausalLM(Reader):
                 order += index
             by_token = to_host(torch.cat(scores))
 
-        def pieces() -> list[Floats]:
+        def of_rows() -> list[Floats]:
             ends = np.cumsum([len(answers[i]) for i in order])
             of_row = dict(zip(order, np.split(by_token(), ends[:-1]), strict=True))
-            in_turn = (of_row[i] for i in range(len(rows)))
-            return [
-                np.add.reduceat([next(in_turn) for _ in some], [0, *answer.ends[:-1]], axis=1) for some, answer in asked
-            ]
+            return [of_row[i] for i in range(len(rows))]
 
-        return pieces
+        return of_rows
 
     def attention(self, prompt: str, answer: str) -> tuple[IntArray, Floats]:
         """Where each token of the prompt stands in it, (tokens, 2), and how much the answer's pieces look at it.
@@ -265,13 +275,14 @@ class CausalLM(Reader):
         wholes = [length + answer for length, answer in zip(lengths, answers, strict=True)]
         turned = [whole - 1 > self._turn for whole in wholes]
         bucket: list[int] = []
-        padding = 0
+        padding, longest, tokens = 0, 0.0, 0.0
         for row in sorted(range(len(lengths)), key=lambda i: (turned[i], lengths[i], answers[i])):
+            longest, tokens = max(longest, wholes[row]), tokens + answers[row]
             if bucket:
                 spread = lengths[row] - lengths[bucket[0]]
                 padding += len(bucket) * (lengths[row] - lengths[bucket[-1]])
-                read = (len(bucket) + 1) * max(wholes[i] for i in (*bucket, row))
-                places = sum(answers[i] for i in (*bucket, row)) if self._head is not None else read
+                read = (len(bucket) + 1) * longest
+                places = tokens if self._head is not None else read
                 is_full = (
                     len(bucket) == self.batch
                     or (spread > max(8, lengths[bucket[0]] // 16) and padding > self._starting)
@@ -281,7 +292,7 @@ class CausalLM(Reader):
                 )
                 if is_full:
                     yield bucket
-                    bucket, padding = [], 0
+                    bucket, padding, longest, tokens = [], 0, wholes[row], answers[row]
             bucket.append(row)
         yield bucket
 
@@ -290,10 +301,12 @@ class CausalLM(Reader):
         sizes = [len(answer) for answer in answers]
         # The answer's last token is not read, as nothing comes after it. Rows are filled up with any token.
         width = max(len(row) + size for row, size in zip(rows, sizes, strict=True)) - 1
-        filled = [([*row, *answer[:-1]] + [0] * width)[:width] for row, answer in zip(rows, answers, strict=True)]
+        filled = np.zeros((len(rows), width), dtype=np.int64)
+        for place, row, answer in zip(filled, rows, answers, strict=True):
+            place[: len(row) + len(answer) - 1] = [*row, *answer[:-1]]
         at = np.repeat(np.arange(len(rows)), sizes)
         places = np.concatenate([np.arange(size) + len(row) - 1 for row, size in zip(rows, sizes, strict=True)])
-        tokens = torch.tensor([token for answer in answers for token in answer], device=self.device)
+        tokens = on_device(np.array([token for answer in answers for token in answer]), self.device)
         if past is not None:  # a call adds to what it is given, and repeating makes tensors of its own
             past = copy.copy(past)
             past.layers = list(map(copy.copy, past.layers))
@@ -301,13 +314,12 @@ class CausalLM(Reader):
         _, logits = self._read(filled, at, places, use_cache=past is not None, past_key_values=past)
         return logits.gather(-1, tokens[:, None])[:, 0] - logits.logsumexp(dim=-1)
 
-    def _read(self, rows: list[list[int]], at: Any, places: Any, **more: Any) -> tuple[Any, torch.Tensor]:
+    def _read(self, rows: Any, at: Any, places: Any, **more: Any) -> tuple[Any, torch.Tensor]:
         """The outputs for rows of one length, and the logits at some places of some rows, (places, words).
 
         A head that is known makes no others: all logits of a batch can take longer than the rest of a small model.
         """
-        inputs = torch.tensor(rows, device=self.device)
-        where = tuple(torch.as_tensor(index, device=self.device) for index in (at, places))
+        inputs, *where = (on_device(np.asarray(some), self.device) for some in (rows, at, places))
         thread, head, left_out = threading.get_ident(), self._head, False
 
         def chosen(numbers: torch.Tensor) -> torch.Tensor:
