@@ -16,7 +16,7 @@ from c2fa.masks import mask_keys
 from c2fa.solution import correlations
 from c2fa.solvers.evidence import TINY
 from c2fa.solvers.interactions import Interactions
-from c2fa.solvers.matrices import Cholesky
+from c2fa.solvers.matrices import Cholesky, whole
 from c2fa.solvers.process import ROUNDING, Game, Observed, Process, fitted
 from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
 
@@ -142,7 +142,7 @@ class Even:
         if best is None:
             return None
         _, factor, interactions = best
-        precision = factor.whole_inverse()
+        precision = whole(factor.lower_inverse)
         ones = precision.sum(axis=1)
         precision -= np.outer(ones, ones) / ones.sum()
         pulls = precision @ means
@@ -173,7 +173,7 @@ class Even:
         first, second = np.nonzero(np.triu(parents[:, None] == parents, 1))
         rough = _rounded(np.abs((on * self.pulls) @ on.T)[first, second])
         order = np.argsort(-rough, kind="stable")[: 2 * count]  # of pairs that are alike, the first
-        order = order[rough[order] > 0.0]
+        order = order[rough[order] > ROUNDING * np.abs(self.pulls).sum()]  # less is rounding
         pairs = features[np.stack([first[order], second[order]], axis=1)]
         if not len(pairs):
             return []
@@ -183,7 +183,8 @@ class Even:
         known = np.einsum("ij,ij->i", covariance @ self.precision, covariance)
         errors = np.sqrt(np.maximum(prior - known, 0.0)) * self.unit
         # Those that are as good as exact are ranked by size, and not by what rounding left of their errors.
-        best = np.argsort(-np.abs(values) / np.maximum(errors, 1e-3 * self.unit), kind="stable")[:count]
+        sure = _rounded(np.abs(values) / np.maximum(errors, 1e-3 * self.unit))
+        best = np.argsort(-sure, kind="stable")[:count]
         values, errors = _rounded(values), _rounded(errors)
         return [(int(pairs[i, 0]), int(pairs[i, 1]), float(values[i]), float(errors[i])) for i in best]
 
