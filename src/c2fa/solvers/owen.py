@@ -260,7 +260,7 @@ def exact_values(game: Game) -> list[tuple[BoolArray, FloatArray]]:
     """For each level which features' values are exact, as every mask that they depend on was asked, and the values."""
     s = game.structure
     found = [(np.zeros(w, dtype=np.bool_), np.zeros((w, game.outputs.shape[1]))) for w in s.widths]
-    if not game.noisy:
+    if not game.noisy and 1 << s.widths[0] <= len(game.masks):  # else there are more masks than rows
         nothing = np.zeros((1, s.leaves), dtype=np.bool_)
         _exact_values(game, 0, np.arange(s.widths[0]), nothing, np.ones(1), found)
     return found
@@ -280,8 +280,6 @@ def _exact_values(
     on the same masks, and those below on these and others.
     """
     s, n = game.structure, len(children)
-    if len(beside) << n > len(game.rows):  # more masks than rows
-        return
     subsets, shares = _subsets(n)
     masks = beside[:, None] | (subsets @ (s.owners(level) == children[:, None]))
     rows = [game.rows.get(key, -1) for key in mask_keys(masks.reshape(-1, s.leaves))]
@@ -293,12 +291,13 @@ def _exact_values(
     for j, child in enumerate(children.tolist()):
         held = np.flatnonzero(subsets[:, j])
         effects = answers[:, held] - answers[:, held - (1 << j)]  # exactly 0 of a null player
-        values[child] = np.tensordot(np.outer(weights, shares[j, held]), effects, axes=2)
+        values[child] = np.outer(weights, shares[j, held]).reshape(1, -1) @ effects.reshape(-1, effects.shape[-1])
     for child, own_shares in zip(children.tolist() if level + 1 < s.depth else (), shares, strict=False):
-        without = own_shares < 0.0
         below = np.flatnonzero(s.parents[level] == child)
-        others = np.outer(weights, -own_shares[without]).ravel()
-        _exact_values(game, level + 1, below, masks[:, without].reshape(-1, s.leaves), others, found)
+        if len(beside) << n - 1 + len(below) <= len(game.rows):
+            without = own_shares < 0.0
+            others = np.outer(weights, -own_shares[without]).ravel()
+            _exact_values(game, level + 1, below, masks[:, without].reshape(-1, s.leaves), others, found)
 
 
 @cache
