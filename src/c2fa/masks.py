@@ -63,8 +63,8 @@ def coins(rng: np.random.Generator, n: int, width: int) -> BoolArray:
     return np.unpackbits(packed, axis=1, count=width).view(np.bool_)
 
 
-def balanced(rng: np.random.Generator, width: int) -> Iterator[BoolArray]:
-    """Balanced blocks without end, each followed by its complements, some rows at a time.
+def balanced(rng: np.random.Generator, width: int, complements: bool = True) -> Iterator[BoolArray]:
+    """Balanced blocks without end, each followed by its complements unless they are left out, some rows at a time.
 
     A block is the rows of Paley's Hadamard matrix of the first order above the width, in random order; each feature is
     one of its columns at random, turned round at random. Row i and column j differ by a square modulo a prime
@@ -79,7 +79,7 @@ def balanced(rng: np.random.Generator, width: int) -> Iterator[BoolArray]:
         column = rng.permutation(q)[:width]
         turned = rng.random(width) < 0.5
         order = rng.permutation(q + 1)[:, None]
-        for flipped in (turned, ~turned):
+        for flipped in (turned, ~turned) if complements else (turned,):
             for start in range(0, q + 1, at_once):
                 rows = order[start : start + at_once]
                 yield np.where(rows == q, True, twice[column + (q - rows)]) ^ flipped
@@ -121,14 +121,14 @@ def with_complements(n: int, blocks: Iterable[BoolArray], width: int, patience: 
     known, found, barren = set[bytes](), [np.empty((0, width), dtype=np.bool_)], 0
     for block in blocks:
         new = []
-        for i, pair in enumerate(zip(mask_keys(block), mask_keys(~block), strict=True)):
-            if pair[0] not in known:
-                known.update(pair)
+        for i, key in enumerate(mask_keys(block ^ block[:, :1])):  # one key for a row and its complement
+            if key not in known:
+                known.add(key)
                 new.append(i)
         if new:
             found.append(block[new])
         barren = 0 if new else barren + 1
-        if len(known) >= min(n, 2 ** min(width, 60)) or barren >= patience:
+        if 2 * len(known) >= min(n, 2 ** min(width, 60)) or barren >= patience:
             break
     rows = np.concatenate(found)
     return np.stack([rows, ~rows], axis=1).reshape(-1, width)[:n]

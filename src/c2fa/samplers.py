@@ -204,7 +204,7 @@ class Apart(Planned):
         width = structure.widths[level]
         if level < structure.depth - 1 or width == 1:
             full = np.ones((1, width), dtype=np.bool_)
-            return with_complements(n + 2, itertools.chain([full], balanced(rng, width)), width, math.inf)[2:]
+            return with_complements(n + 2, itertools.chain([full], balanced(rng, width, False)), width, math.inf)[2:]
         if n == 0:
             return np.empty((0, width), dtype=np.bool_)
         if structure.depth > 1 and structure.widths[-2] in (1, width):  # parts that are everything, or nothing more

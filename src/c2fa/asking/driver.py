@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar, cast
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
 from c2fa._system import swift
 from c2fa.asking.ledger import Ledger, LedgerError, Name, Row
 from c2fa.asking.masking import Inputs, MaskedRows
@@ -408,7 +406,8 @@ def _pieces(batch: Sequence[Share], reply: Received) -> list[tuple[Share, Receiv
     outputs = reply.partial if isinstance(reply, Failed) else reply
     if outputs is None:
         return [(share, reply) for share in batch]
-    pieces: list[Any] = np.split(outputs, np.cumsum([share.size for share in batch])[:-1])
+    ends = itertools.accumulate(share.size for share in batch)
+    pieces: list[Any] = [outputs[end - share.size : end] for share, end in zip(batch, ends, strict=True)]
     if isinstance(reply, Failed):
         pieces = [Failed(reply.error, rows) for rows in pieces]
     return list(zip(batch, pieces, strict=True))

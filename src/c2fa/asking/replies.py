@@ -202,7 +202,7 @@ def kind_of(batch: Inputs) -> Any:
     if isinstance(batch, MaskedRows):
         return MaskedRows
     if isinstance(batch, np.ndarray) or is_tensor(batch):
-        return type(batch), str(batch.dtype), tuple(batch.shape[1:]), str(getattr(batch, "device", ""))
+        return type(batch), batch.dtype, tuple(batch.shape[1:]), getattr(batch, "device", None)
     if hasattr(batch, "iloc"):
         columns = tuple(batch.columns) if is_frame(batch) else ()
         return type(batch), columns, tuple(np.atleast_1d(batch.dtypes))
@@ -249,9 +249,10 @@ def _numbers(reply: Any) -> FloatArray:
         array = np.array([_number(value) for value in array.flat]).reshape(array.shape)
     if array.dtype.kind not in "buif":  # "0.5" would pass as a number, and a complex one would lose a part
         raise TypeError
-    with np.errstate(over="ignore"):  # a wider number may become infinite, which is checked
-        outputs = array.astype(np.float64, copy=False)
-    return np.ma.filled(outputs, np.nan)
+    if array.dtype != np.float64:
+        with np.errstate(over="ignore"):  # a wider number may become infinite, which is checked
+            array = array.astype(np.float64)
+    return np.ma.filled(array, np.nan)
 
 
 def _number(value: Any) -> float:

@@ -178,8 +178,11 @@ def ask_all(task: Task, asks: Sequence[Ask]) -> Conversation[list[Answer]]:
         return answers
     leaves = [task.structure.expand(ask.masks, ask.level) for ask in asks]
     whole = yield Ask(task.structure.depth - 1, np.concatenate(leaves), asks[-1].again)
-    ends = np.cumsum([len(masks) for masks in leaves])[:-1]
-    return list(map(Answer, np.split(whole.outputs, ends), np.split(whole.ok, ends)))
+    end = 0
+    for masks in leaves:
+        start, end = end, end + len(masks)
+        answers.append(Answer(whole.outputs[start:end], whole.ok[start:end]))
+    return answers
 
 
 def gather(

@@ -24,10 +24,12 @@ class Bar:
         self._before = self._done = 0
         self._begin, self._lock = time.monotonic(), threading.Lock()
         self._bar: Any = None
-        # With the context a notebook knows which cell the bar belongs to.
-        self._timer = threading.Timer(1.0, contextvars.copy_context().run, [self._show])
-        self._timer.daemon = True
+        self._closed = False
+        self._timer: threading.Timer | None = None  # making one takes as long as a batch of rows
         if wanted or (wanted is None and (sys.stderr.isatty() or in_notebook())):
+            # With the context a notebook knows which cell the bar belongs to.
+            self._timer = threading.Timer(1.0, contextvars.copy_context().run, [self._show])
+            self._timer.daemon = True
             self._timer.start()
 
     def _show(self) -> None:
@@ -35,7 +37,7 @@ class Bar:
             warnings.filterwarnings("ignore", message="IProgress not found")  # without ipywidgets it is a line of text
             from tqdm.auto import tqdm
 
-            if self._timer.finished.is_set():
+            if self._closed:
                 return
             self._bar = tqdm(desc=self._doing, initial=self._before, **self._options)
             if not self._bar.disable:  # as TQDM_DISABLE=1 does
@@ -65,6 +67,8 @@ class Bar:
 
     def close(self) -> None:
         with self._lock:
-            self._timer.cancel()
+            self._closed = True
+            if self._timer is not None:
+                self._timer.cancel()
             if self._bar is not None:
                 self._bar.close()

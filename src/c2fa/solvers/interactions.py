@@ -95,7 +95,10 @@ class Interactions:
         return scale if scale > _NOTHING else 0.0
 
     def exponents(self, x: FloatArray, other: FloatArray) -> FloatArray:
-        """``Σ_i x_i x_i' artanh ρ_i``, (rows, other rows), of which both kernels are functions."""
+        """``Σ_i x_i x_i' artanh ρ_i``, (rows, other rows), of which both kernels are functions.
+
+        Of rows with themselves, the lower triangle: so it is with the kernels.
+        """
         return weighted_gram(x, self._angles) if other is x else (x * self._angles) @ other.T
 
     def additive(self, gram: FloatArray, sizes: FloatArray, x: FloatArray) -> FloatArray:

@@ -14,16 +14,14 @@ so that walking from the leaves up gives the whole inverse as a diagonal less on
 
 from __future__ import annotations
 
-import functools
-import operator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
 from scipy.linalg import LinAlgError
-from scipy.linalg.blas import dtrmm, dtrsm
-from scipy.linalg.lapack import dpotrf, dpotri, dpotrs, dtrtri
+from scipy.linalg.blas import dsyrk, dtrmm, dtrsm
+from scipy.linalg.lapack import dlauum, dpotrf, dpotrs, dtrtri
 
 from c2fa.structure import FloatArray, IntArray, Structure
 
@@ -61,13 +59,11 @@ class Cholesky:
         solution: FloatArray = dtrsm(1.0, self.lower, right, lower=1)
         return solution
 
-    def whole_inverse(self) -> FloatArray:
-        """``(LL')⁻¹``."""
-        lower, _ = dpotri(self.lower, lower=1)
-        lower += lower.T  # the other triangle of the factor is 0
-        np.einsum("ii->i", lower)[:] *= 0.5
-        inverse: FloatArray = lower
-        return inverse
+    @property
+    def lower_inverse(self) -> FloatArray:
+        """``(LL')⁻¹`` in its lower triangle."""
+        lower: FloatArray = dlauum(self.inverse, lower=1)[0]
+        return lower
 
     @cached_property
     def inverse(self) -> FloatArray:
@@ -99,6 +95,13 @@ def triangle(matrix: FloatArray) -> FloatArray:
     return upper
 
 
+def whole(lower: FloatArray) -> FloatArray:
+    """A symmetric matrix from its lower triangle, with 0 in the upper one."""
+    matrix: FloatArray = lower + lower.T
+    np.einsum("ii->i", matrix)[:] *= 0.5
+    return matrix
+
+
 def squares(matrix: FloatArray) -> FloatArray:
     """The squared length of every column."""
     sums: FloatArray = np.einsum("ij,ij->j", matrix, matrix)
@@ -106,11 +109,12 @@ def squares(matrix: FloatArray) -> FloatArray:
 
 
 def weighted_gram(rows: FloatArray, weights: FloatArray) -> FloatArray:
-    """``rows diag(weights) rows'``, holding a few columns beside the rows at a time."""
+    """``rows diag(weights) rows'`` in its lower triangle, holding a few columns beside the rows at a time."""
     root, step = np.sqrt(weights), max(AT_ONCE // max(len(rows), 1), 1)
-    pieces = (rows[:, start : start + step] * root[start : start + step] for start in range(0, rows.shape[1], step))
-    # A product of something with itself takes half the time of others; in this order LAPACK can overwrite the sum.
-    gram: FloatArray = functools.reduce(operator.iadd, (some @ some.T for some in pieces)).T
+    gram: FloatArray = np.zeros((len(rows), len(rows)), order="F")
+    for start in range(0, rows.shape[1], step):
+        some = rows[:, start : start + step] * root[start : start + step]
+        gram = dsyrk(1.0, some.T, beta=1.0, c=gram, trans=1, lower=1, overwrite_c=1)
     return gram
 
 

@@ -16,7 +16,7 @@ from c2fa.masks import mask_keys
 from c2fa.solution import correlations
 from c2fa.solvers.evidence import TINY
 from c2fa.solvers.interactions import Interactions
-from c2fa.solvers.matrices import Cholesky
+from c2fa.solvers.matrices import Cholesky, whole
 from c2fa.solvers.process import ROUNDING, Game, Observed, Process, fitted
 from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
 
@@ -142,7 +142,7 @@ class Even:
         if best is None:
             return None
         _, factor, interactions = best
-        precision = factor.whole_inverse()
+        precision = whole(factor.lower_inverse)
         ones = precision.sum(axis=1)
         precision -= np.outer(ones, ones) / ones.sum()
         pulls = precision @ means
@@ -173,7 +173,7 @@ class Even:
         first, second = np.nonzero(np.triu(parents[:, None] == parents, 1))
         rough = _rounded(np.abs((on * self.pulls) @ on.T)[first, second])
         order = np.argsort(-rough, kind="stable")[: 2 * count]  # of pairs that are alike, the first
-        order = order[rough[order] > 0.0]
+        order = order[rough[order] > ROUNDING * np.abs(self.pulls).sum()]  # less is rounding
         pairs = features[np.stack([first[order], second[order]], axis=1)]
         if not len(pairs):
             return []
@@ -183,7 +183,8 @@ class Even:
         known = np.einsum("ij,ij->i", covariance @ self.precision, covariance)
         errors = np.sqrt(np.maximum(prior - known, 0.0)) * self.unit
         # Those that are as good as exact are ranked by size, and not by what rounding left of their errors.
-        best = np.argsort(-np.abs(values) / np.maximum(errors, 1e-3 * self.unit), kind="stable")[:count]
+        sure = _rounded(np.abs(values) / np.maximum(errors, 1e-3 * self.unit))
+        best = np.argsort(-sure, kind="stable")[:count]
         values, errors = _rounded(values), _rounded(errors)
         return [(int(pairs[i, 0]), int(pairs[i, 1]), float(values[i]), float(errors[i])) for i in best]
 
@@ -259,7 +260,7 @@ def exact_values(game: Game) -> list[tuple[BoolArray, FloatArray]]:
     """For each level which features' values are exact, as every mask that they depend on was asked, and the values."""
     s = game.structure
     found = [(np.zeros(w, dtype=np.bool_), np.zeros((w, game.outputs.shape[1]))) for w in s.widths]
-    if not game.noisy:
+    if not game.noisy and 1 << s.widths[0] <= len(game.masks):  # else there are more masks than rows
         nothing = np.zeros((1, s.leaves), dtype=np.bool_)
         _exact_values(game, 0, np.arange(s.widths[0]), nothing, np.ones(1), found)
     return found
@@ -279,8 +280,6 @@ def _exact_values(
     on the same masks, and those below on these and others.
     """
     s, n = game.structure, len(children)
-    if len(beside) << n > len(game.rows):  # more masks than rows
-        return
     subsets, shares = _subsets(n)
     masks = beside[:, None] | (subsets @ (s.owners(level) == children[:, None]))
     rows = [game.rows.get(key, -1) for key in mask_keys(masks.reshape(-1, s.leaves))]
@@ -292,12 +291,13 @@ def _exact_values(
     for j, child in enumerate(children.tolist()):
         held = np.flatnonzero(subsets[:, j])
         effects = answers[:, held] - answers[:, held - (1 << j)]  # exactly 0 of a null player
-        values[child] = np.tensordot(np.outer(weights, shares[j, held]), effects, axes=2)
+        values[child] = np.outer(weights, shares[j, held]).reshape(1, -1) @ effects.reshape(-1, effects.shape[-1])
     for child, own_shares in zip(children.tolist() if level + 1 < s.depth else (), shares, strict=False):
-        without = own_shares < 0.0
         below = np.flatnonzero(s.parents[level] == child)
-        others = np.outer(weights, -own_shares[without]).ravel()
-        _exact_values(game, level + 1, below, masks[:, without].reshape(-1, s.leaves), others, found)
+        if len(beside) << n - 1 + len(below) <= len(game.rows):
+            without = own_shares < 0.0
+            others = np.outer(weights, -own_shares[without]).ravel()
+            _exact_values(game, level + 1, below, masks[:, without].reshape(-1, s.leaves), others, found)
 
 
 @cache

@@ -25,13 +25,14 @@ from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
+from scipy.linalg.blas import dsymm, dsymv, dsyr, dtrmm
 
 from c2fa.graph import Smoother
 from c2fa.masks import mask_keys
 from c2fa.solvers.evidence import TINY, Fit
 from c2fa.solvers.interactions import Interactions
 from c2fa.solvers.intervals import log_prior, own_strength_variance
-from c2fa.solvers.matrices import Cholesky, weighted_gram
+from c2fa.solvers.matrices import Cholesky, squares, weighted_gram, whole
 from c2fa.solvers.scales import Scales, maximise
 from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
 
@@ -127,10 +128,14 @@ class Observed:
 class ProcessFit(Fit):
     """A fit with ``P``, the inverse of the rows' covariance without their mean, ``P y`` and every output's mean."""
 
-    precision: FloatArray
+    lower_precision: FloatArray  # its lower triangle
     pulls: FloatArray
     means: FloatArray
     interactions: tuple[Interactions, ...]
+
+    @cached_property
+    def precision(self) -> FloatArray:
+        return whole(self.lower_precision)
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,7 +276,7 @@ Kernels: TypeAlias = list[tuple[int, FloatArray]]
 def _kernels(
     observed: Observed, interactions: Sequence[Interactions], variances: FloatArray, gram: FloatArray
 ) -> Kernels:
-    """Odd orders, even ones of rows that are alone, and the model's own noise."""
+    """Odd orders, even ones of rows that are alone, and the model's own noise; lower triangles, as ``gram`` is."""
     x, pairs = observed.x, observed.pairs
     odd, even = Kernels(), Kernels()
     for kind in interactions:
@@ -304,25 +309,30 @@ def _evaluate(
     np.einsum("ii->i", matrix)[:] += ROUNDING + known_noise
     factor = Cholesky(matrix)
     log_evidence = -0.5 * factor.log_determinant
-    precision = factor.whole_inverse()
-    means = np.zeros(targets.shape[1])
+    precision, means = factor.lower_inverse, np.zeros(targets.shape[1])
+    reached = squares(dtrmm(1.0, factor.inverse, signs.T, side=1, trans_a=1, lower=1).T)
     if observed.pairs < len(alone):  # the mean of rows that are alone is integrated out
-        ones = precision @ alone
+        ones = dsymv(1.0, precision, alone, lower=1)
         total = float(ones @ alone)
         means = ones @ targets / total
-        precision -= np.outer(ones, ones / total).T  # in the order of the other
+        precision = dsyr(-1.0 / total, ones, a=precision, lower=1, overwrite_a=1)
+        reached -= np.square(signs.T @ ones) / total
         log_evidence -= 0.5 * float(np.log(total))
-    pulls = precision @ targets
+    pulls = dsymm(1.0, precision, targets, lower=1)
     pull = pulls[:, game.output]
-    residual_dof = [np.vdot(precision.T[start:, start:], kernel.T) for start, kernel in kernels]
-    scaled_rss = [pull[start:] @ kernel @ pull[start:] for start, kernel in kernels]
+    own = precision.diagonal()
+    traces = [
+        2.0 * np.vdot(precision.T[start:, start:], kernel.T) - own[start:] @ kernel.diagonal()
+        for start, kernel in kernels
+    ]
+    squared = [pull[start:] @ dsymv(1.0, kernel, pull[start:], lower=1) for start, kernel in kernels]
     return ProcessFit(
         log_evidence=log_evidence - 0.5 * float(targets[:, game.output] @ pull),
-        dof=np.clip(0.25 * variances * np.einsum("ij,ij->j", signs, precision @ signs), 0.0, 1.0),
+        dof=np.clip(0.25 * variances * reached, 0.0, 1.0),
         beta2_over_v=0.25 * variances * np.square(signs.T @ pull),
-        residual_dof=noises * np.maximum(residual_dof, 0.0),
-        scaled_rss=noises * np.maximum(scaled_rss, 0.0),
-        precision=precision,
+        residual_dof=noises * np.maximum(traces, 0.0),
+        scaled_rss=noises * np.maximum(squared, 0.0),
+        lower_precision=precision,
         pulls=pulls,
         means=means,
         interactions=interactions,

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -33,7 +33,7 @@ import numpy as np
 from scipy.linalg import LinAlgError
 from scipy.special import wrightomega
 
-from c2fa.solvers.evidence import Fit, Observations, evaluate
+from c2fa.solvers.evidence import TINY, Fit, Observations, evaluate
 from c2fa.structure import FloatArray, IntArray
 
 _TOL = 0.05  # stop when no logarithm of a scale moves by more
@@ -150,7 +150,8 @@ class Scales:
     def _with(self, **changes: Any) -> Scales:
         """A copy with other numbers; ``dataclasses.replace`` takes four times as long, and every round makes two."""
         copy = object.__new__(Scales)
-        vars(copy).update({name: vars(self)[name] for name in _NUMBERS} | changes)
+        vars(copy).update(vars(self), **changes)
+        vars(copy).pop("centre", None)  # what was computed from the old ones
         return copy
 
     def distance(self, other: Scales) -> float:
@@ -178,9 +179,6 @@ class Scales:
         """How uncertain the logarithm of a leaf's variance is for its groups' sake, on average over the leaves."""
         of_groups = zip(self._group_variances(dof), self.owners, strict=True)
         return float(np.sqrt(sum(float(np.mean(variance[owner])) for variance, owner in of_groups)))
-
-
-_NUMBERS = tuple(field.name for field in fields(Scales))
 
 
 FitT = TypeVar("FitT", bound=Fit)
@@ -271,8 +269,7 @@ def _balance(
     """
     k = 2.0 / spread**2
     shift = away + determined / k
-    with np.errstate(divide="ignore"):  # nothing found: the logarithm is -inf and omega of it 0
-        move: FloatArray = wrightomega(np.log(found / k) + shift) - shift
+    move: FloatArray = wrightomega(np.log(np.maximum(found / k, TINY)) + shift) - shift
     return np.minimum(np.maximum(move, -3.0), 3.0)  # no logarithm moves by more in a round
 
 
