@@ -69,7 +69,8 @@ function treeView(model, level = null) {
     const a = place(Math.min(row.start, row.start + row.value));
     const width = row.value ? Math.max(place(Math.max(row.start, row.start + row.value)) - a, 0.4) : 0;
     const kind = row.kind === "feature" ? (row.k === model.depth - 1 && model.depth > 1 ? "leaf" : "part") : row.kind;
-    const kids = [piece(`bar ${kind} ${sign(row.value)}${row.joined ? " joined" : ""}${row.joins ? " joins" : ""}`, a, width)];
+    const drawn = row.units ? kind : "none"; // 0.000 has no bar, only the lines that pass it
+    const kids = [piece(`bar ${drawn} ${sign(row.value)}${row.joined ? " joined" : ""}${row.joins ? " joins" : ""}`, a, width)];
     const error = row.kind === "feature" && kind === "part" ? model.error(row.k, row.i) : 0;
     if (error) {
       const from = place(row.start + row.value - error);
