@@ -344,3 +344,15 @@ def test_a_value_that_is_written_as_0_has_no_bar(driver: Browser, show: Open) ->
     assert texts(driver, ".row .val") == ["+1.000", "+1.000", "0.000", "0.000", "0.000", "0.000"]
     kinds = [bar.get_attribute("class").split()[1] for bar in all_of(driver, ".row .bar")]
     assert kinds == ["part", "leaf", "none", "none", "none", "none"]
+
+
+def test_under_its_part_a_leaf_does_not_say_its_part_again(driver: Browser, show: Open) -> None:
+    show(report.html(showcases.explain_bag()))
+    assert {name for name in texts(driver, "[aria-level='2'] .name") if "more" not in name} <= {
+        "width", "height", "weight", "price", "age",
+    }  # fmt: skip
+    pytest.importorskip("skimage", reason="it cuts images into super-pixels")
+    show(report.html(showcases.explain_images()))
+    names = [name for name in texts(driver, "[aria-level='2'] .feature .name") if name]
+    assert names
+    assert all(name.startswith("#") for name in names)
