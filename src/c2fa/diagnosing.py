@@ -177,7 +177,7 @@ def _contradiction(
     worthless = [fit for fit in fits if fit.worthless]
     if worthless:
         told = " and ".join(
-            f"{fit.name} (R² {fit.report.r2:.2f}{f'; {fit.few}, raise the budget' if fit.scarce else ''})"
+            f"{fit.name} (R² {fit.report.r2:z.2f}{f'; {fit.few}, raise the budget' if fit.scarce else ''})"
             for fit in worthless
         )
         return f"{told} explain less than nothing of what the model does under their masks, so {apart}"
@@ -243,11 +243,15 @@ def _why_nothing(structure: Structure, fits: list[_Fit], game: Solved | None) ->
 def _game_warnings(game: Solved, structure: Structure) -> list[str]:
     """Where the values of a game are rough: they need be neither additive nor of as many rows as there are features."""
     left_out = game.r2_left_out
-    if left_out is None or left_out >= _MIN_R2 or all(game.exact_levels(structure)):
+    if all(game.exact_levels(structure)):
+        return []
+    if left_out is None:
+        return [f"{len(game.game.masks)} rows do not tell how rough these values are: raise the budget"]
+    if left_out >= _MIN_R2:
         return []
     return [
-        f"the other rows hardly predict one that is left out (R² {left_out:.2f}), so these values are rough: raise the "
-        "budget, as more rows would tell"
+        f"the other rows hardly predict one that is left out (R² {left_out:z.2f}), so these values are rough: "
+        "raise the budget"
     ]
 
 
@@ -260,18 +264,18 @@ def _r2_warnings(fit: _Fit, apart: bool) -> list[str]:
     if not apart and fit.null > 0 and report.loss - report.loss_alone > _MAX_GAP * fit.null:
         why = few if fit.scarce else "the model does not add up across levels; read each level by itself"
         warnings.append(
-            f"{fit.name} are fitted much worse together with the other levels (R² {report.r2:.2f}) than alone "
-            f"({1 - report.loss_alone / fit.null:.2f}): {why}"
+            f"{fit.name} are fitted much worse together with the other levels (R² {report.r2:z.2f}) than alone "
+            f"({1 - report.loss_alone / fit.null:z.2f}): {why}"
         )
     elif report.r2 >= _MIN_R2 and report.r2_left_out is not None and report.r2_left_out < _MIN_LOO_R2 and not all_asked:
         warnings.append(
-            f"the fit of {fit.name} reproduces the rows it was given (R² {report.r2:.2f}) but hardly predicts a row "
-            f"left out ({report.r2_left_out:.2f}): these attributions are rough; raise the budget"
+            f"the fit of {fit.name} reproduces the rows it was given (R² {report.r2:z.2f}) but hardly predicts a row "
+            f"left out ({report.r2_left_out:z.2f}): these attributions are rough; raise the budget"
         )
     elif fit.null > 0 and report.r2 < _MIN_R2:
         why = few if fit.scarce else "it is far from additive"
         warnings.append(
-            f"the attributions of {fit.name} explain little of what the model does (R² {report.r2:.2f}); {why}"
+            f"the attributions of {fit.name} explain little of what the model does (R² {report.r2:z.2f}); {why}"
         )
     return warnings
 

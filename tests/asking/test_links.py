@@ -235,7 +235,7 @@ def test_many_gives_what_one_gives_and_a_store_has_one_link(tmp_path):
         assert (e.provenance["link"], e.link.unit, e.linked) == ("logit", "log-odds", one.linked)
         assert e.to_text() == one.to_text()
     if find_spec("matplotlib"):
-        assert "(log-odds)" in store.plot("bars", 0).get_xlabel()
+        assert "(log-odds)" in store.plot("bars", 0).axes[0].get_xlabel()
     with pytest.raises(StoreError, match="link is 'logit' there and None now"):
         c2fa.Explainer(probability, c2fa.maskers.Array(S), budget=(8, 24)).many(inputs, tmp_path / "s", engine="serial")
     assert len(Store(tmp_path / "s")) == 5

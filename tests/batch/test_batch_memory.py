@@ -322,10 +322,13 @@ def test_cohorts_are_looked_at_apart(reviews: Any) -> None:
 
 def test_many_are_drawn(reviews: Any) -> None:
     pytest.importorskip("matplotlib")
-    ax = reviews.plot(name=c2fa.batch.word, least=1)
+    [ax] = reviews.plot(name=c2fa.batch.word, least=1).axes
     dots = sum(len(c.get_offsets()) for c in ax.collections)
     assert dots == sum(f.inputs for f in reviews.important(n=15, name=c2fa.batch.word, least=1))
-    assert len(reviews.plot("bars", least=1, ax=ax).get_yticklabels()) == 15
+    assert reviews.plot("bars", least=1, ax=ax) is ax.figure
+    assert len(ax.get_yticklabels()) == 15
+    with pytest.raises(ValueError, match=r"nothing to draw: no name is in 9 or more inputs; give least=1"):
+        reviews.plot(least=9)
     with pytest.raises(ValueError, match="kind must be 'beeswarm' or 'bars'; got 'pie'"):
         reviews.plot("pie")
 

@@ -82,7 +82,7 @@ def test_plots_draw(texts: Store) -> None:
     import matplotlib.pyplot as plt
 
     for kind in ("bars", "beeswarm"):
-        ax = texts.plot(kind, name=word, least=1, target="yes")
+        [ax] = texts.plot(kind, name=word, least=1, target="yes").axes
         assert [t.get_text().split(" ")[0] for t in ax.get_yticklabels()][:1] in (["bad"], ["great"])
         assert "for yes" in ax.get_xlabel()
         ax.figure.canvas.draw()
@@ -91,7 +91,7 @@ def test_plots_draw(texts: Store) -> None:
 
 def test_a_swarm_has_a_dot_for_each_input_that_has_the_name(texts: Store) -> None:
     pytest.importorskip("matplotlib")
-    ax = texts.plot(name=word, least=1)
+    [ax] = texts.plot(name=word, least=1).axes
     names = [tick.get_text().rpartition(" (")[0] for tick in ax.get_yticklabels()]
     for name, dots in zip(names, ax.collections, strict=True):
         sums = [

@@ -32,6 +32,13 @@ def test_a_text_needs_no_masker() -> None:
     np.testing.assert_array_equal(e.low, given.low)
 
 
+def test_rows_that_tell_nothing_are_said_to() -> None:
+    rough = c2fa.Explainer(SENTIMENT, budget=3)(REVIEW)
+    assert rough.diagnostics.levels[-1].r2_left_out is None
+    assert rough.diagnostics.warnings == ("3 rows do not tell how rough these values are: raise the budget",)
+    assert c2fa.Explainer(SENTIMENT, budget=3)("good").diagnostics.exact == (True, True)
+
+
 def test_an_image_needs_no_masker() -> None:
     pytest.importorskip("skimage", reason="it is cut into super-pixels")
     e = c2fa.Explainer(lambda batch: [np.asarray(x).mean() for x in batch], budget=20)(showcases.picture(1))

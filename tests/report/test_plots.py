@@ -339,6 +339,27 @@ def test_without_matplotlib_it_says_how_to_install_it() -> None:
     assert said.splitlines()[-1] == "ImportError: plots need matplotlib: pip install 'c2fa[plots]'"
 
 
+def test_long_names_of_columns_are_slanted() -> None:
+    def drawn(names: list[str]) -> list[Text]:
+        masker = c2fa.maskers.Bag(names=names, absent="fill")
+        e = c2fa.Explainer(lambda bags: [b.sum() for b in bags], masker, budget=60, progress=False)(np.ones((3, 8)))
+        return plots.bag(e).axes[0].get_xticklabels()
+
+    names = [f"the {word} of a wine" for word in ("colour", "taste", "smell", "age", "price", "year", "label", "cork")]
+    assert {label.get_rotation() for label in drawn(list("abcdefgh"))} == {0}
+    slanted = drawn(names)
+    assert {label.get_rotation() for label in slanted} == {35}
+    assert [label.get_text() for label in slanted] == names
+
+
+def test_what_is_exact_has_no_whiskers() -> None:
+    figure = Figure()
+    _style.draw_bars(figure.add_subplot(), ["a", "b"], [1.0, 2.0], [0.0, 0.5], 100)
+    [whiskers] = figure.axes[0].collections
+    lengths = [np.ptp(path.vertices[:, 0]) for path in whiskers.get_paths()]
+    assert [length for length in lengths if length > 0] == [1.0]
+
+
 def test_both_ends_of_the_scale_stay_apart_without_colour() -> None:
     """Blue and orange differ for people who see no red or green: their blue channels are far apart."""
     low, high = np.array(_style.colour(-1.0)), np.array(_style.colour(1.0))

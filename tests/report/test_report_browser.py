@@ -320,3 +320,39 @@ def test_levels_that_contradict_each_other_are_two_lists(driver: Browser, show: 
     assert texts(driver, ".row.gap, [aria-expanded], [aria-level='2']") == []
     hover(driver, all_of(driver, PARTS)[0])
     assert "sum of" not in one(driver, ".status").text
+
+
+def test_the_fit_is_told_as_in_the_text(driver: Browser, show: Open, review: Any) -> None:
+    show(report.html(review))
+    assert review.diagnostics.exact == (True, False)
+    left_out = f"R² {review.diagnostics.levels[-1].r2_left_out:.2f} of rows left out"
+    assert left_out in review.to_text()
+    first, second = texts(driver, ".fit")
+    assert (first, second.rpartition(" (")[0]) == ("sentences exact", left_out)
+    fitted = showcases.explain_text(method="c2fa")
+    show(report.html(fitted))
+    levels = zip(fitted.level_names, fitted.diagnostics.levels, strict=True)
+    assert [text.rpartition(" (")[0] for text in texts(driver, ".fit")] == [f"{n} R² {fit.r2:.2f}" for n, fit in levels]
+
+
+def test_a_value_that_is_written_as_0_has_no_bar(driver: Browser, show: Open) -> None:
+    def first(bags: Any) -> list[float]:
+        return [bag[0, 0] for bag in bags]
+
+    masker = c2fa.maskers.Bag(absent="fill")
+    show(report.html(c2fa.Explainer(first, masker, budget=40, progress=False)(np.array([[1.0, 2.0], [3.0, 1.0]]))))
+    assert texts(driver, ".row .val") == ["+1.000", "+1.000", "0.000", "0.000", "0.000", "0.000"]
+    kinds = [bar.get_attribute("class").split()[1] for bar in all_of(driver, ".row .bar")]
+    assert kinds == ["part", "leaf", "none", "none", "none", "none"]
+
+
+def test_under_its_part_a_leaf_does_not_say_its_part_again(driver: Browser, show: Open) -> None:
+    show(report.html(showcases.explain_bag()))
+    assert {name for name in texts(driver, "[aria-level='2'] .name") if "more" not in name} <= {
+        "width", "height", "weight", "price", "age",
+    }  # fmt: skip
+    pytest.importorskip("skimage", reason="it cuts images into super-pixels")
+    show(report.html(showcases.explain_images()))
+    names = [name for name in texts(driver, "[aria-level='2'] .feature .name") if name]
+    assert names
+    assert all(name.startswith("#") for name in names)

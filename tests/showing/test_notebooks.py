@@ -143,6 +143,7 @@ def test_inputs_that_failed_stand_in_the_table_as_text():
     with pytest.warns(UserWarning, match="1 of 2"):
         found = c2fa.Explainer(model, masker, budget=20).many([np.ones(4), -np.ones(4)])
     page = found._repr_html_()
+    assert ">input</th>" not in page  # vectors have no titles
     assert "could not be explained" in page
     assert "&lt;b&gt;negative" in page
     assert "<b>" not in page

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,6 +24,7 @@ from c2fa.structure import FloatArray, IntArray
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Flat: TypeAlias = tuple[IntArray, Sequence[str], IntArray, FloatArray]
 """Features of some inputs, one after another: the input of each, the distinct names, its name among them, its value."""
@@ -122,7 +124,7 @@ class Overview(Sequence[Explanation]):
             if count < least or not key:
                 continue
             mean = total / count
-            half = 1.96 * np.sqrt(max(total_square / count - mean**2, 0.0) / max(count - 1, 1))
+            half = 1.96 * math.sqrt(max(total_square / count - mean**2, 0.0) / max(count - 1, 1))
             features.append(Feature(key, int(count), mean, total_abs / count, mean - half, mean + half))
         return sorted(features, key=lambda f: -f.mean_abs)[:n]
 
@@ -136,7 +138,7 @@ class Overview(Sequence[Explanation]):
         target: str | None = None,
         least: int = 2,
         name: Name = None,
-    ) -> Axes:
+    ) -> Figure:
         """Draw the most important names, as ``important`` finds them.
 
         ``"beeswarm"`` has a dot for each input that has the name, so that a mean cannot hide two opposite habits;
@@ -144,32 +146,35 @@ class Overview(Sequence[Explanation]):
         """
         if kind not in ("beeswarm", "bars"):
             raise ValueError(f"kind must be 'beeswarm' or 'bars'; got {kind!r}")
-        from c2fa.plots._style import own_axes, paint  # with matplotlib, which nothing else here needs
+        # With matplotlib, which nothing else here needs.
+        from c2fa.plots._style import clip, draw_bars, figure_of, name_ticks, own_axes, plain, signs
 
         features = self.important(level, n, target=target, least=least, name=name)
-        ax = own_axes(ax, 7, 0.32 * len(features) + 1.2)
+        if not features:
+            whose = "" if target is None else f" explained for {target!r}"
+            raise ValueError(f"there is nothing to draw: no name is in {least} or more inputs{whose}; give least=1")
+        ax = own_axes(ax, 7.4, 1.0 + 0.28 * len(features))
+        names = [f"{f.name} ({f.inputs})" for f in features]
         if kind == "bars":
-            means = np.array([f.mean for f in features])
-            reach = np.array([[f.mean - f.low for f in features], [f.high - f.mean for f in features]])
-            places = np.arange(len(features))
-            ax.barh(places, means, color=list(map(paint, means)))
-            ax.errorbar(means, places, xerr=reach, fmt="none", ecolor="black", elinewidth=1, capsize=2)
+            draw_bars(ax, names, [f.mean for f in features], [f.high - f.mean for f in features], 200)
         else:
             rng = np.random.default_rng(0)
             for place, (_, values) in enumerate(self._spread(level, features, target, name)):
                 if len(values) > 2000:  # as many dots as can be told apart
                     values = rng.choice(values, 2000, replace=False)
-                ax.scatter(values, place + _swarm(values), s=6, c=list(map(paint, values)), alpha=0.6, linewidths=0)
-        names = [f"{f.name} ({f.inputs})" for f in features]
-        ax.axvline(0.0, color="black", linewidth=0.8)
-        ax.set_yticks(range(len(names)), [n if len(n) <= 40 else n[:39] + "…" for n in names])
+                size = 20 if len(values) <= 50 else 6
+                ax.scatter(values, place + _swarm(values), s=size, c=signs(values), alpha=0.6, linewidths=0)
+            ax.axvline(0.0, color="black", linewidth=0.8)
+            name_ticks(ax.yaxis, np.arange(len(names)), (clip(name, 200, 8.5) for name in names))
+            plain(ax)
+            ax.tick_params(axis="y", length=0)
         ax.invert_yaxis()
         unit = next((e.link.unit for _, e in self.items()), "")
         unit = f" ({unit})" if unit else ""
         what = f"mean attribution{unit}, 95 % interval" if kind == "bars" else f"attribution{unit} in each input"
-        ax.set_xlabel(what if target is None else f"{what}, for {target}")
-        ax.spines[["top", "right"]].set_visible(False)
-        return ax
+        what += "; in brackets the inputs that have the name"
+        ax.set_xlabel(what if target is None else f"{what}, for {target}", fontsize=8, loc="left", parse_math=False)
+        return figure_of(ax)
 
     def cohorts(self, by: Callable[[Explanation], Any] | Sequence[Any]) -> dict[str, Explanations]:
         """The explanations in groups: by what a function says of each, or by a label for each input."""

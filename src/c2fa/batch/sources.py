@@ -141,7 +141,7 @@ def _files(path: Path, column: Pick, key: Pick) -> Source:
     elif path.is_file():
         files = [path]
     else:
-        raise FileNotFoundError(f"there is no file or folder {str(path)!r}; give a folder of Parquet or JSONL")
+        raise FileNotFoundError(f"there is no file or folder {str(path)!r}; give a list of inputs, or Parquet or JSONL")
     wrong = [f.name for f in files if not f.name.endswith(_SUFFIXES)]
     if wrong or not files:
         there = repr(wrong[0]) if wrong else "none"

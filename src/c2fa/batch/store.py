@@ -82,7 +82,8 @@ class Store(Overview):
         return cls(path)
 
     def __repr__(self) -> str:
-        return f"<Store at {str(self.path)!r}: {len(self)} inputs in {len(self.finished())} shards>"
+        shards = len(self.finished())
+        return f"<Store at {str(self.path)!r}: {len(self)} inputs in {shards} shard{'s' * (shards != 1)}>"
 
     # -- shards ------------------------------------------------------------------------------------
 

@@ -362,5 +362,5 @@ def _pandas() -> Any:
     try:
         import pandas as pd
     except ImportError:
-        raise RefusedError("tables need pandas: pip install 'c2fa[tabular]'") from None
+        raise RefusedError("tables need pandas: pip install 'c2fa[frame]'") from None
     return pd

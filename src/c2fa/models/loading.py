@@ -157,10 +157,10 @@ def wrap(model: Any) -> Model:
         return cast(Model, model)
     if any(_has(model, method) for method in methods):
         return adapter("Sklearn")(model)
-    raise TypeError(
-        f"a model must be callable or have predict_proba, not {type(model).__name__}; wrap it in a function "
-        "from a batch to one row of numbers per input"
-    )
+    remedy = "wrap it in a function from a batch to one row of numbers per input"
+    if isinstance(model, str):
+        remedy = f"where {model!r} names one, give c2fa.models.load({model!r})"
+    raise TypeError(f"a model must be callable or have predict_proba, not {type(model).__name__}; {remedy}")
 
 
 def _python(path: str) -> Model:

@@ -251,7 +251,9 @@ def draw_bars(
     ys, drawn = np.arange(len(values)), np.nan_to_num(np.array(values), posinf=0.0, neginf=0.0)
     ax.barh(ys, drawn, height=0.62, color=signs(values), zorder=2)
     if names and None not in errors:
-        ax.errorbar(drawn, ys, xerr=np.array(errors), fmt="none", ecolor=INK, elinewidth=1, capsize=2, zorder=3)
+        reach = np.array(errors, dtype=float)
+        reach[reach <= ROUNDING] = np.nan  # what is exact has no whiskers
+        ax.errorbar(drawn, ys, xerr=reach, fmt="none", ecolor=INK, elinewidth=1, capsize=2, zorder=3)
     ax.axvline(0, color=MUTED, lw=0.8)
     if np.all(np.abs(drawn) <= ROUNDING):
         ax.set_xlim(-1, 1)

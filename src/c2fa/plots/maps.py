@@ -33,9 +33,10 @@ from c2fa.plots._style import (
     say_contradiction,
     signs,
     title_and_scale,
+    width_of,
 )
 from c2fa.showing.numbers import number, of_largest, scaled, shares
-from c2fa.showing.printing import singular
+from c2fa.showing.printing import one_line, singular
 from c2fa.structure import FloatArray, IntArray
 from c2fa.views import Bag, Images, Series
 from c2fa.views.images import Pixels, Shown, tint
@@ -203,18 +204,23 @@ def _draw(ax: Axes, panel: Panel, room: float) -> None:
 
 
 def bag(e: Explanation, ax: Axes | None = None, *, instances: int = 24) -> Figure:
-    """Draw the ``instances`` most important vectors in their own order; features are named where their names fit."""
+    """Draw the ``instances`` most important vectors in their own order; with 14 features named at most."""
     assert isinstance(e.view, Bag)
     shown = np.sort(np.argsort(-np.abs(e.high), kind="stable")[:instances]).tolist()
     grid = e.low.reshape(e.view.values.shape)[shown]
     rows, columns = grid.shape
-    own, best = own_axes(ax, 8.4, 1.5 + 0.27 * rows), largest(grid)
+    at = np.arange(0, columns, -(-columns // 14))
+    room, features = max(400 / min(columns, 14), 20), [one_line(e.view.features[i]) for i in at]
+    slanted = any(width_of(name, 8) > room for name in features)
+    own, best = own_axes(ax, 8.4, 1.5 + 0.27 * rows + 0.5 * slanted), largest(grid)
     mesh = own.pcolormesh(grid, cmap=SCALE, vmin=-best, vmax=best, edgecolors="white", linewidth=1)
     own.set_ylim(rows, 0)
     name_ticks(own.yaxis, np.arange(rows) + 0.5, (clip(e.names[0][j], 150, 8.5) for j in shown))
-    at = np.arange(0, columns, -(-columns // 14))
-    room = max(320 / min(columns, 14), 20)
-    name_ticks(own.xaxis, at + 0.5, (clip(e.view.features[i], room, 8) for i in at), 8)
+    name_ticks(own.xaxis, at + 0.5, (clip(name, 100 if slanted else room, 8) for name in features), 8)
+    if slanted:
+        own.tick_params(axis="x", rotation=35)
+        for label in own.get_xticklabels():
+            label.set(ha="right", rotation_mode="anchor")
     for y, j in enumerate(shown):
         beside(own, y + 0.5, e.rounded.signed(e.rounded.values[0][j]), fontsize=8.5, weight="bold")
     own.tick_params(length=0)

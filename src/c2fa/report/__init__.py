@@ -105,11 +105,12 @@ def repr_many(title: str, inputs: Iterable[tuple[int, Explanation | str]]) -> st
     An input has its explanation, or the error in place of one.
     """
     cell = "text-align:left;vertical-align:top;padding:3px 8px;border-bottom:1px solid #d5dae0"
-    heads = "".join(
-        f"<th scope='col' style='{cell}'>{name}</th>" for name in ("", "input", "predicted", "largest parts")
-    )
+    several = list(inputs)
+    titled = any(not isinstance(e, str) and title_of(e) for _, e in several)  # rows of a table have no titles
+    columns = ("", *("input",) * titled, "predicted", "largest parts")
+    heads = "".join(f"<th scope='col' style='{cell}'>{name}</th>" for name in columns)
     rows = []
-    for index, e in inputs:
+    for index, e in several:
         shown, predicted, parts = "", "", ""
         beware: tuple[str, ...] = (f"could not be explained: {e}",)
         if not isinstance(e, str):
@@ -121,7 +122,8 @@ def repr_many(title: str, inputs: Iterable[tuple[int, Explanation | str]]) -> st
             shown, predicted = title_of(e), f"{e.target_name}: {number(e.prediction)}"
             beware = e.diagnostics.warnings
         parts += "".join(f"<div style='color:#8a1c14'>⚠ {escape(sentence)}</div>" for sentence in beware)
-        cells = "".join(f"<td style='{cell}'>{text}</td>" for text in (escape(shown), escape(predicted), parts))
+        texts = (*(escape(shown),) * titled, escape(predicted), parts)
+        cells = "".join(f"<td style='{cell}'>{text}</td>" for text in texts)
         rows.append(f"<tr><th scope='row' style='{cell}'>{index}</th>{cells}</tr>")
     frame = "background-color:#ffffff;color:#1b1f24;border-collapse:collapse;font-size:13px;line-height:1.45"
     return (

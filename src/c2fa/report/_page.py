@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from c2fa.showing.codec import walk
-from c2fa.showing.numbers import number, settled
+from c2fa.showing.numbers import minuses, number, settled
 from c2fa.showing.printing import fit, on_scale, printable, shown_names
 from c2fa.structure import IntArray
 
@@ -83,7 +83,7 @@ def pack(e: Explanation, title: str, side: int, classes: int = 10, numbers: int 
         "prior": None if e.all_from_prior is None else [halves(v[:, at].T) for v in e.all_from_prior],
         "queries": e.queries,
         "warnings": [warning for warning in d.warnings if warning != d.contradiction],
-        "notes": e.notes,
+        "notes": [minuses(note) for note in e.notes],
         "method": str(e.provenance.get("method", "")),
         "model": str(e.provenance.get("model") or ""),
         "seed": e.provenance.get("seed"),

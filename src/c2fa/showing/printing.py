@@ -83,10 +83,10 @@ def fit(e: Explanation) -> list[str]:
         said = [f"{name} exact" for name, exact in zip(e.level_names, e.diagnostics.exact, strict=True) if exact]
         left_out = e.diagnostics.levels[-1].r2_left_out
         if left_out is not None and not all(e.diagnostics.exact):
-            said.append(f"R² {left_out:.2f} of rows left out")
+            said.append(f"R² {left_out:z.2f} of rows left out")
         return said
     reports = zip(e.level_names, e.diagnostics.levels, strict=False)
-    return [f"R² {report.r2:.2f} of {name}" for name, report in reports if report.rows]
+    return [f"R² {report.r2:z.2f} of {name}" for name, report in reports if report.rows]
 
 
 def cell(value: Any) -> str:

@@ -145,7 +145,8 @@ class Citation:
             parts = ["the statement is likely without any document"]
         if self.back is not None:
             parts.append(
-                f"with {_names(self.others)} {_change(self.together)}, of which it brings back {_number(self.back)}"
+                f"removing {_names(self.others)} too {_change(self.together)}, and by itself it brings back "
+                f"{_number(self.back)}"
             )
         text = f"{self.verdict}: {', '.join([*parts, value])}"
         if self.carriers:

@@ -19,7 +19,7 @@ function fill(el, attrs, kids) {
   return el;
 }
 
-// Numbers as c2fa.rounding writes them: whole units of the last digit that is shown.
+// Numbers as c2fa.showing.numbers writes them: whole units of the last digit that is shown.
 function digitsFor(size) {
   if (size < 1e-290 || !Number.isFinite(size)) return 3;
   const power = Math.floor(Math.log10(size));

@@ -139,13 +139,14 @@ function outputView(overall, output, name, pick) {
   const digits = digitsFor(largest(rows.map((f) => f.mean_abs)));
   const signed = (value) => written(value * 10 ** digits, digits, true);
   const x = (value) => 100 + (98 * value) / most;
+  const wide = (f) => (f.dots.length > 50 ? 1 : 2.5); // few marks must be seen, many told apart
   const spread = (f) => s("svg", { class: "spread", viewBox: "0 0 200 24", preserveAspectRatio: "none", "aria-hidden": "true" },
     s("line", { x1: 100, x2: 100, y1: 0, y2: 24 }),
-    f.dots.map((value, n) => s("rect", { class: sign(value), x: x(value) - 0.5, width: 1, y: 1 + ((n * 7) % 19), height: 3 })),
+    f.dots.map((value, n) => s("rect", { class: sign(value), x: x(value) - wide(f) / 2, width: wide(f), y: 1 + ((n * 7) % 19), height: 2 + wide(f) })),
     s("path", { class: "interval", d: `M${x(f.low)} 12H${x(f.high)}M${x(f.mean)} 5V19` }));
   const head = (text, kind) => h("th", { scope: "col", class: kind }, text);
   const table = rows.length ? h("div", { class: "wide", tabindex: 0, role: "region", "aria-label": `The ${overall.level} that matter most` }, h("table", {},
-    h("caption", {}, `The ${overall.level} that matter most for ${name}: mean attribution${unit}, and a mark for each input. A name sorts the cards by its value.`),
+    h("caption", {}, `The ${overall.level} that matter most for ${name}, by the size of their attributions: the mean${unit}, and a mark for each input. Choose a name to sort the cards by its value.`),
     h("thead", {}, h("tr", {}, head(capital(one(overall.level))), head("Inputs", "num"), head("Mean", "num"), head("95 % interval", "num wide-only"), head("In each input", "spread-head"))),
     h("tbody", {}, rows.map((f) => h("tr", {},
       h("th", { scope: "row" }, h("button", { type: "button", class: "link", onclick: () => pick(f.name) }, h("bdi", {}, short(f.name, 60)))),
@@ -157,7 +158,7 @@ function outputView(overall, output, name, pick) {
 function histogram(output, name) {
   const [low, high] = output.ends;
   const most = Math.max(...output.bins);
-  const text = `Predictions of ${name}: ` + (low === high ? `all ${number(low)}` : `from ${number(low)} to ${number(high)}, half of them above ${number(output.median)}`);
+  const text = `Predictions of ${name}: ` + (low === high ? `all ${number(low)}` : `from ${number(low)} to ${number(high)}, median ${number(output.median)}`);
   return h("figure", { class: "histogram" },
     low < high && s("svg", { viewBox: "0 0 200 40", preserveAspectRatio: "none", role: "img", "aria-label": text },
       output.bins.map((n, k) => s("rect", { class: "pos", x: 10 * k + 0.5, width: 9, y: 40 - (38 * n) / most, height: (38 * n) / most }))),

@@ -69,7 +69,8 @@ function treeView(model, level = null) {
     const a = place(Math.min(row.start, row.start + row.value));
     const width = row.value ? Math.max(place(Math.max(row.start, row.start + row.value)) - a, 0.4) : 0;
     const kind = row.kind === "feature" ? (row.k === model.depth - 1 && model.depth > 1 ? "leaf" : "part") : row.kind;
-    const kids = [piece(`bar ${kind} ${sign(row.value)}${row.joined ? " joined" : ""}${row.joins ? " joins" : ""}`, a, width)];
+    const drawn = row.units ? kind : "none"; // 0.000 has no bar, only the lines that pass it
+    const kids = [piece(`bar ${drawn} ${sign(row.value)}${row.joined ? " joined" : ""}${row.joins ? " joins" : ""}`, a, width)];
     const error = row.kind === "feature" && kind === "part" ? model.error(row.k, row.i) : 0;
     if (error) {
       const from = place(row.start + row.value - error);
@@ -102,12 +103,14 @@ function treeView(model, level = null) {
     return [li, ...rows.flatMap((r, n) => item(r, level + 1, n + 1, rows.length, here))];
   }
 
-  // Under its part, a leaf need not say its part's name again.
+  // Under its part, a leaf need not say its part's name again, nor its number: pulse · 0–19, 2 · width, image 3 #5.
   function own(row) {
     const name = model.name(row.k, row.i);
     if (!row.inner) return name;
-    const prefix = model.names[row.k - 1][model.parents[row.k - 1][row.i]] + " · ";
-    return name.startsWith(prefix) ? name.slice(prefix.length) : name;
+    const part = model.names[row.k - 1][model.parents[row.k - 1][row.i]];
+    if (name.startsWith(`${part} #`)) return name.slice(part.length + 1);
+    const prefix = [part, part.split(" ").pop()].map((said) => `${said} · `).find((said) => name.startsWith(said));
+    return prefix ? name.slice(prefix.length) : name;
   }
 
   function render() {

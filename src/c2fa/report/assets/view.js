@@ -3,7 +3,7 @@
 function explanationView(raw, heading = "") {
   const model = readModel(raw);
   const status = h("p", { class: "status", role: "status" });
-  const idle = "Point at, or move to, anything to see what it belongs to.";
+  const idle = "Point at anything, or move to it by keys, to see what it belongs to.";
   const say = (text) => { status.textContent = text; };
   say(idle);
   const root = h("div", { class: "explanation" });
@@ -54,13 +54,23 @@ function factsView(model) {
   if (raw.recalled) spent.push(`${raw.recalled} from the ledger`);
   if (raw.dropped) spent.push(`${raw.dropped} dropped`);
   if (raw.cost !== null) spent.push(`cost ${number(raw.cost)}`);
-  const fits = raw.levels.map((fit, k) => fit.rows === 0 ? null : h("span", { class: `fit ${quality(fit.r2)}` },
-    `${model.labels[k]} R² ${number(fit.r2, 2)} (${quality(fit.r2)})`));
+  const fits = fitted(model);
   return h("dl", { class: "facts" },
     fact("Spent", spent.join(", ")),
-    fact("Fit", fits),
+    fits.length ? fact("Fit", fits) : null,
     fact("Method", [raw.method || "–", /[<>]/.test(raw.model) ? "" : raw.model].filter(Boolean).join(" · ")),
     fact("Levels", raw.widths.map((n, k) => count(n, model.labels[k])).join(" › ")));
+}
+
+// As the text has it: what is exact and how well rows that are left out are predicted, or the fit of each level.
+function fitted(model) {
+  const { exact, levels } = model.raw;
+  const rated = (r2, text) => h("span", { class: `fit ${quality(r2)}` }, `${text} (${quality(r2)})`);
+  if (!exact.length) return levels.flatMap((fit, k) => fit.rows ? [rated(fit.r2, `${model.labels[k]} R² ${number(fit.r2, 2)}`)] : []);
+  const said = model.labels.filter((_, k) => exact[k]).map((label) => h("span", { class: "fit good" }, `${label} exact`));
+  const leftOut = levels[levels.length - 1].r2_left_out;
+  if (leftOut !== null && !exact.every(Boolean)) said.push(rated(leftOut, `R² ${number(leftOut, 2)} of rows left out`));
+  return said;
 }
 
 function quality(r2) {
@@ -70,7 +80,8 @@ function quality(r2) {
 function warningList(raw) {
   const warnings = raw.warnings.length && h("ul", { class: "warnings", "aria-label": "Warnings" },
     raw.warnings.map((text) => h("li", {}, h("span", { "aria-hidden": "true" }, "⚠ "), text)));
-  return [warnings || null, raw.notes.map((text) => h("p", { class: "quiet" }, text))];
+  const notes = raw.notes.length && h("ul", { class: "notes quiet" }, raw.notes.map((text) => h("li", {}, text)));
+  return [warnings || null, notes || null];
 }
 
 // What the parts make together, and how far that is from what the model says.
