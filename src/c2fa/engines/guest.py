@@ -161,9 +161,12 @@ class Guest:
             request.kind = "segment", segment, sorted(options.items())
         elif request.what in (*CALLS, *BESIDE):  # each by itself: an answer is scored after many prompts at once
             request.kind = request.what, request.guest.token, request.id
-            given = request.body[0]
-            request.rows = 1 if request.what in ("generate", "attention") else len(given)
-            if request.what == "score_many":
-                request.rows = sum(len(prompts) for prompts, _ in given)
+            match request.what:
+                case "generate" | "attention":
+                    request.rows = 1
+                case "generate_many" | "score":
+                    request.rows = len(request.body[0])
+                case "score_many":
+                    request.rows = sum(len(prompts) for prompts, _ in request.body[0])
         if request.what in ("rows", "batch"):
             request.rows = sum(map(len, request.body))
