@@ -445,7 +445,7 @@ def test_what_a_model_masks_itself_travels_once_and_is_forgotten(serve: Any) -> 
         assert len(model._numbers) == 1
         del batch, inputs_of, answers, answer
         gc.collect()
-    assert len(model._asked) == 0
+    assert len(model._pending) == 0
     assert len(server.waiting) == 0
 
 
