@@ -1,4 +1,4 @@
-"""What belongs to the process and its system: packages, files, signals, threads; and what a value is."""
+"""The process and its system: optional packages, kinds of values, files, signals and threads."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def refuse_older(package: str, least: str, danger: str) -> None:
     Traceback (most recent call last):
     ImportError: numpy ... is too old for this example: pip install 'numpy>=1000.0'
     """
-    found = version(package)
-    here, first_safe = ([int(number) for number in re.findall(r"\d+", text)[:2]] for text in (found, least))
+    installed = version(package)
+    here, first_safe = ([int(number) for number in re.findall(r"\d+", text)[:2]] for text in (installed, least))
     if here < first_safe:
-        raise ImportError(f"{package} {found} {danger}: pip install '{package}>={least}'")
+        raise ImportError(f"{package} {installed} {danger}: pip install '{package}>={least}'")
 
 
 def in_notebook() -> bool:
@@ -62,18 +62,18 @@ def in_notebook() -> bool:
 
 
 def did_you_mean(word: Any, words: Iterable[str]) -> str:
-    """The end of a sentence about a word that is none of these, where one of them is near.
+    """The end of an error about an unknown word: which of the known words is near, or nothing where none is.
 
     >>> did_you_mean("Oven", ["owen", "lime"]), did_you_mean("x", ["owen"])
     ("; did you mean 'owen'?", '')
     """
-    known = {name.casefold(): name for name in words}
-    near = get_close_matches(str(word).casefold(), known, 1)
-    return f"; did you mean {known[near[0]]!r}?" if near else ""
+    names = {name.casefold(): name for name in words}
+    near = get_close_matches(str(word).casefold(), names, 1)
+    return f"; did you mean {names[near[0]]!r}?" if near else ""
 
 
 def is_whole(value: Any) -> bool:
-    """Whether a value is a whole number; True and False are none, nor is a time.
+    """Whether a value is a whole number; truth values and time spans are not.
 
     >>> [is_whole(value) for value in (3, np.int8(3), 3.0, True, "3")]
     [True, True, False, False, False]
@@ -82,7 +82,7 @@ def is_whole(value: Any) -> bool:
 
 
 def is_real(value: Any) -> bool:
-    """Whether a value is a real number, be it infinite or none.
+    """Whether a value is a real number; infinity and NaN are, truth values and time spans are not.
 
     >>> [is_real(value) for value in (3, np.float32(0.5), float("nan"), True, "3", 2j)]
     [True, True, True, False, False, False]
@@ -91,17 +91,17 @@ def is_real(value: Any) -> bool:
 
 
 def is_tensor(x: Any) -> bool:
-    """Whether it is a tensor of torch, which need not be installed."""
+    """Whether x is a torch tensor; torch need not be installed."""
     return hasattr(x, "detach")
 
 
 def is_frame(x: Any) -> bool:
-    """Whether it is a table whose columns have names, of pandas or of polars."""
+    """Whether x is a table with named columns, of pandas or polars."""
     return hasattr(x, "columns")
 
 
 def host_array(values: Any) -> npt.NDArray[Any]:
-    """An array of what is one, or of a tensor wherever it lies; numpy has no bfloat16, so that becomes float32."""
+    """Values, or a tensor on any device, as a numpy array; numpy has no bfloat16, so that becomes float32."""
     if not is_tensor(values):
         return np.asarray(values)
     tensor = values.detach().cpu()
@@ -109,7 +109,7 @@ def host_array(values: Any) -> npt.NDArray[Any]:
 
 
 def on_device(array: npt.NDArray[Any], device: Any) -> Any:
-    """An array as a tensor on a torch device; nothing waits for the copy to a GPU, which may be busy."""
+    """An array as a tensor on a torch device; the copy to a GPU is not waited for, because the GPU may be busy."""
     import torch
 
     tensor = torch.from_numpy(np.require(array, requirements=["C", "W"]))
@@ -118,7 +118,7 @@ def on_device(array: npt.NDArray[Any], device: Any) -> Any:
 
 
 def as_given(array: npt.NDArray[Any], x: Any) -> Any:
-    """The array; where x is a tensor, a tensor on its device and, for real numbers, of its type."""
+    """The array itself; where x is a tensor, a tensor on x's device and, if x holds real numbers, of x's type."""
     if not is_tensor(x):
         return array
     import torch
@@ -144,12 +144,12 @@ def is_missing(value: Any) -> bool:
 
 
 def this_process() -> str:
-    """A new name for something of this process, fit to be in the name of a file."""
+    """A new name that says which process made it, fit to be part of a file's name."""
     return "~".join([*_marks(os.getpid()), secrets.token_hex(4)])
 
 
 def is_gone(name: str) -> bool:
-    """Whether the process that is in a name has ended, as far as can be seen from here.
+    """Whether the process that made a name has ended; False where that cannot be seen from here.
 
     >>> is_gone(f"file-{this_process()}.tmp"), is_gone("1~another machine~~~~00c0ffee"), is_gone("nobody")
     (False, False, False)
@@ -157,7 +157,7 @@ def is_gone(name: str) -> bool:
     owner = re.search(r"(\d+)~([^~/]*)~(\w*)~(\d*)~(\d*)~[0-9a-f]{8}", name)
     if owner is None:
         return False
-    pid, host, boot, space, born = owner.groups()
+    pid, host, boot, space, start = owner.groups()
     here = _marks(int(pid))
     if [host, boot, space] != here[1:4]:
         return host == here[1] and boot != here[2]  # the machine was started again
@@ -167,14 +167,14 @@ def is_gone(name: str) -> bool:
     except (ProcessLookupError, OverflowError):
         return True
     except OSError:
-        pass  # another user's
-    return here[4] not in ("", born)
+        pass  # the process is another user's
+    return here[4] not in ("", start)
 
 
 def _marks(pid: int) -> list[str]:
-    """What tells a process from others: its number, its machine, boot and view of processes, and when it began.
+    """A process's number, host, boot, process namespace and start time; numbers alone are reused.
 
-    Numbers are given again. What the system does not tell is empty.
+    What the system does not tell is empty.
     """
     text = {"boot_id": "", "stat": ""}
     for name in ("/proc/sys/kernel/random/boot_id", f"/proc/{pid}/stat"):
@@ -184,36 +184,38 @@ def _marks(pid: int) -> list[str]:
     with contextlib.suppress(OSError):
         space = os.readlink("/proc/self/ns/pid").strip("pid:[]")
     state = text["stat"].rpartition(")")[2].split()
-    born = "" if not state else "ended" if state[0] in "ZX" else state[19]
-    return [str(pid), socket.gethostname(), text["boot_id"][:8], space, born]
+    start = state[19] if state else ""
+    if state and state[0] in "ZX":  # a zombie
+        start = "ended"
+    return [str(pid), socket.gethostname(), text["boot_id"][:8], space, start]
 
 
 @contextmanager
 def atomic(path: str | PathLike[str]) -> Iterator[BinaryIO]:
-    """Give a file to write to, which takes its place only when all of it is on the disk.
+    """A file to write to, which takes the place of an older one only when all of it is on the disk.
 
-    Until then it has another name in the same folder, so that a crash, a full disk or Ctrl-C leaves an older file as it
-    was. A link stays a link, and an older file's permissions stay; until then its owner alone can read the new one.
+    Until then it has another name in the same folder, so a crash, a full disk or Ctrl-C leaves the older file as it
+    was. A link stays a link and permissions stay; an unfinished file in place of another is for its owner alone.
     """
     given = Path(path)
-    if given.exists() and not given.is_file():  # a pipe or a device has no older content, and no other name
+    if given.exists() and not given.is_file():  # a pipe or a device has no older content and cannot be renamed
         with given.open("wb") as file:
             yield file
         return
     target = Path(os.path.realpath(given))
-    half = target.with_name(f"_{target.stem.lstrip('_')[:32]}-{this_process()}.tmp")
+    unfinished = target.with_name(f"_{target.stem.lstrip('_')[:32]}-{this_process()}.tmp")
     try:
         mode = 0o666
-        with contextlib.suppress(FileNotFoundError):  # links in a circle are another error
+        with contextlib.suppress(FileNotFoundError):  # a circle of links is another error
             mode = stat.S_IMODE(target.stat().st_mode) & 0o700
-            target.open("r+b").close()  # a rename would replace a file that is write-protected
-        with open(half, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            target.open("r+b").close()  # refuses a write-protected file, which a rename would replace
+        with open(unfinished, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         if target.exists():
-            shutil.copymode(target, half)
-        half.replace(target)
+            shutil.copymode(target, unfinished)
+        unfinished.replace(target)
     except OSError as error:
         if error.errno is None:
             raise
@@ -221,7 +223,7 @@ def atomic(path: str | PathLike[str]) -> Iterator[BinaryIO]:
         raise OSError(error.errno, sentence, str(path)) from error
     finally:
         with contextlib.suppress(OSError):
-            half.unlink()
+            unfinished.unlink()
     with contextlib.suppress(OSError):  # so that the rename outlives a power cut; Windows cannot open a folder
         handle = os.open(target.parent, os.O_RDONLY)
         try:
@@ -234,10 +236,10 @@ def atomic(path: str | PathLike[str]) -> Iterator[BinaryIO]:
 
 
 class Signals:
-    """Calls a function with the number of every SIGINT and SIGTERM that comes while it is entered.
+    """A context in which each SIGINT and SIGTERM calls a function with its number.
 
-    Signals that are ignored stay ignored, as in a shell's background job; outside the main thread, where Python allows
-    no handlers, nothing changes.
+    Ignored signals stay ignored, as in a shell's background job. Outside the main thread, where Python allows no
+    handlers, nothing changes.
     """
 
     def __init__(self, handle: Callable[[int], None]) -> None:
@@ -246,7 +248,6 @@ class Signals:
         self.caught = False
 
     def __call__(self, number: int, frame: object) -> None:
-        """A signal has come."""
         self.caught = True
         self._handle(number)
 
@@ -263,7 +264,7 @@ class Signals:
 
 
 def from_outside(error: BaseException) -> bool:
-    """Whether a signal such as Ctrl-C may have raised this; else whoever was called has raised it."""
+    """Whether a signal such as Ctrl-C may have raised an error; otherwise the code that was called raised it."""
     if isinstance(error, Exception) or threading.current_thread() is not threading.main_thread():
         return False  # Python calls handlers in the main thread alone
     for handler in map(signal.getsignal, (signal.SIGINT, signal.SIGTERM)):
@@ -280,10 +281,10 @@ def from_outside(error: BaseException) -> bool:
 
 
 class _ProcessWide:
-    """A setting of the whole process that threads ask for while they work.
+    """A setting of the whole process, which is on while any thread is inside.
 
-    The first to come sets it and the last to go puts it back: if each put back what it found, two that overlap would
-    leave it for ever.
+    The first thread changes it and the last one restores it. If each thread restored what it found, two that overlap
+    could leave it on for ever.
     """
 
     def __init__(self, change: Callable[[], Callable[[], object]]) -> None:
@@ -303,16 +304,16 @@ class _ProcessWide:
                 self._restore()
 
 
-def _often() -> Callable[[], object]:
+def _switch_often() -> Callable[[], object]:
     before = sys.getswitchinterval()
-    sys.setswitchinterval(0.0001)  # fifty times as often as Python does by itself
+    sys.setswitchinterval(0.0001)  # fifty times as often as by default
     return lambda: sys.setswitchinterval(before)
 
 
 def _without_plans() -> Callable[[], object]:
-    """Keep attention from cuDNN, which plans for tens of milliseconds whenever a shape comes for the first time.
+    """Turn off cuDNN's attention, which plans for tens of milliseconds at each new shape.
 
-    Batches of masked texts have hundreds of shapes. Where these are few, it is a tenth faster with it.
+    Batches of masked texts have hundreds of shapes. With few shapes, cuDNN would be a tenth faster.
     """
     import torch
 
@@ -325,20 +326,20 @@ def _without_plans() -> Callable[[], object]:
 def _blas() -> Any:
     from threadpoolctl import ThreadpoolController
 
-    # glibc hands a few hundred kilobytes back to the system as soon as they are free, and the next solve fetches them
-    # page by page: a fifth of the time of an explanation of a hundred leaves. It keeps twice the largest block that was
-    # ever freed, up to 32 MB, so a block is freed that was never touched.
+    # glibc returns a few hundred freed kilobytes to the system at once, and the next solve fetches them page by page: a
+    # fifth of the time of an explanation of a hundred leaves. It keeps up to twice the largest block that was ever
+    # freed, at most 32 MB, so one is freed here without having been touched.
     np.empty(16 * 2**20, dtype=np.uint8)
     return ThreadpoolController()  # looks through the loaded libraries, which takes 20 ms: once is enough
 
 
-# Threads take turns often. One that tells a GPU what to do gives way at every operation, and then waits for its turn:
-# with Python's five milliseconds, behind a thread that fits, it takes seconds for one batch.
-swift = _ProcessWide(_often)
+# Lets threads take turns often. A thread that drives a GPU gives way at every operation; behind a thread that fits, in
+# turns of Python's five milliseconds, it would take seconds for one batch.
+swift = _ProcessWide(_switch_often)
 _one_blas_thread = _ProcessWide(lambda: _blas().limit(limits=1).restore_original_limits)
 without_plans = _ProcessWide(_without_plans)
 
 
 def suited(multiplications: float) -> contextlib.AbstractContextManager[None]:
-    """Give BLAS one thread where the work is small, since waking others costs more than they give."""
+    """A context that gives BLAS one thread where the work is small: waking others costs more than they save."""
     return contextlib.nullcontext() if multiplications >= 2e8 else _one_blas_thread

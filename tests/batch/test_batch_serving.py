@@ -411,6 +411,24 @@ def test_what_a_model_says_wrongly_of_itself_ends_the_start(tmp_path: Any) -> No
         Serving(Wrong, Contact(str(tmp_path))).start(0)
 
 
+def test_a_language_model_that_cannot_score_says_so_to_its_workers(serve: Any) -> None:
+    class Writes:
+        def generate(self, prompt: str) -> str:
+            return f"{prompt}!"
+
+        def generate_many(self, prompts: list[str]) -> list[str]:
+            return [f"{prompt}!" for prompt in prompts]
+
+        def try_scoring(self) -> None:
+            raise ValueError("this server scores no given answer")
+
+    model = RemoteModel(serve(Writes())[1], 0)
+    assert model.generate("a") == "a!"
+    assert model.generate_many(["a", "b"]) == ["a!", "b!"]
+    with pytest.raises(ValueError, match="scores no given answer"):
+        model.try_scoring()
+
+
 def test_what_a_model_masks_itself_travels_once_and_is_forgotten(serve: Any) -> None:
     server, contact = serve(Renders())
     model = RemoteModel(contact, 0)
@@ -427,7 +445,7 @@ def test_what_a_model_masks_itself_travels_once_and_is_forgotten(serve: Any) -> 
         assert len(model._numbers) == 1
         del batch, inputs_of, answers, answer
         gc.collect()
-    assert len(model._asked) == 0
+    assert len(model._pending) == 0
     assert len(server.waiting) == 0
 
 

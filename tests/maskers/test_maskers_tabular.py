@@ -361,3 +361,9 @@ def test_what_is_refused():
         Tabular(background=twice)(twice)
     with pytest.raises(ValueError, match="two columns are called 'a'"):
         Tabular({"g": ["a"]}, background=zeros, names=["a", "a", "b"])(zeros[0])
+
+
+def test_without_a_masker_a_date_of_numpy_stays_because_no_date_is_zero():
+    row = {"when": np.datetime64("2020-01-01"), "age": np.float32(40)}
+    masked = c2fa.maskers.Default()(row)
+    assert masked.inputs([[False, False]], 0) == [{"when": row["when"], "age": 0.0}]

@@ -1,7 +1,7 @@
-"""Engines: they make a worker where it runs, map it over tasks, and yield each task with its result or its error.
+"""Engines: each makes workers where they run, maps them over tasks, and yields every task with its result or error.
 
 ``engine("processes")``, ``"ray"``, ``"dask"`` and ``"serial"`` all have the signature of ``Engine``. With a
-``Serving`` they also run the processes that have the model, which workers then share.
+``Serving`` they also run model processes, which the workers share.
 """
 
 from __future__ import annotations

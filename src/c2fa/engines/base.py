@@ -15,14 +15,14 @@ from c2fa.engines.serving import Serving
 Work: TypeAlias = Callable[[Any], Any]
 """A worker: it takes a task and returns its result."""
 MakeWork: TypeAlias = Callable[..., Work]
-"""Makes a worker, where it runs: called without arguments or, with a ``Serving``, with the model."""
+"""Makes a worker in the process where it runs; it takes no argument or, with a ``Serving``, the model."""
 Result: TypeAlias = tuple[Exception | None, Any]
-"""The error that ended a task, or None, and what the worker returned."""
+"""The error that ended a task, or None, and the worker's result."""
 
 
 @dataclass(frozen=True, eq=False)
 class Done:
-    """A task that an engine is done with: its result, or the error that the worker raised."""
+    """A finished task: the worker's result, or the error that it raised."""
 
     task: Any
     error: Exception | None
@@ -37,19 +37,19 @@ class Engine(Protocol):
     ) -> Iterator[Done]:
         """Make workers by calling ``make`` where they run, and yield each task when it is done, in any order.
 
-        Tasks are read as workers become free, and the engine ends when no more come and those under way are done. A
-        task whose worker is killed is run again.
+        The engine reads a task whenever a worker is free, and ends when all tasks are done. It runs a task again whose
+        worker is killed.
 
         With ``serving``, the engine runs each ``serving.portable().start(k).run()`` in a process of its own, with a
-        GPU of its own where ``serving.gpu`` says so, and again whenever that process dies, until all tasks are done.
-        Worker ``k`` is then made by ``Hire.of(make, serving)(k)``, which gives ``make`` the model, and no GPU.
+        GPU of its own if ``serving.gpu``, and again whenever that process dies, until all tasks are done. It makes
+        worker ``k`` by ``Hire.of(make, serving)(k)``, which gives ``make`` the model, and no GPU.
         """
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Hire:
-    """Makes worker ``k`` of a run: with a model of its own or, where others have it, around one of theirs."""
+    """Makes worker ``k`` of a run, with a model of its own or, given a ``contact``, with one that workers share."""
 
     make: MakeWork
     contact: Contact | None = None
@@ -58,32 +58,32 @@ class Hire:
 
     @classmethod
     def of(cls, make: MakeWork, serving: Serving | None) -> Hire:
-        """Leave what makes the model behind: workers must not even import it."""
+        """Take from ``serving`` all but the model's constructor, which workers must not even import."""
         if serving is None:
             return cls(make)
         return cls(make, serving.contact, serving.models, hide_gpus=serving.gpu or serving.here)
 
     def __call__(self, number: int) -> Work:
-        if self.hide_gpus:  # nothing has looked for one yet in this process
+        if self.hide_gpus:  # in time: nothing in this process has looked for a GPU yet
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
         if self.contact is None:
             return self.make()
         if hasattr(os, "nice"):
-            os.nice(10)  # whoever feeds the model goes first, so that there may be more workers than cores
+            os.nice(10)  # the model's process goes first, so there may be more workers than cores
         return self.make(connected(self.contact, number % self.models))
 
 
 def gpu_of(number: int) -> str:
-    """The GPU of a model's process, of those that this process may use."""
+    """The GPU for a model process, among those that this process may use."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    named = [name.strip() for name in visible.split(",") if name.strip()]
-    if visible and number >= len(named):
-        raise ValueError(f"gpus must be at most {len(named)}: CUDA_VISIBLE_DEVICES is {visible!r}")
-    return named[number] if visible else str(number)
+    names = [name.strip() for name in visible.split(",") if name.strip()]
+    if visible and number >= len(names):
+        raise ValueError(f"gpus must be at most {len(names)}: CUDA_VISIBLE_DEVICES is {visible!r}")
+    return names[number] if visible else str(number)
 
 
 def attempt(work: Work, task: Any) -> Result:
-    """Run one task, with its error as a value."""
+    """Run one task and return its error rather than raise it."""
     try:
         return None, work(task)
     except Exception as error:
@@ -91,7 +91,7 @@ def attempt(work: Work, task: Any) -> Result:
 
 
 def serial(make: MakeWork, tasks: Iterable[Any], *, workers: int = 1, serving: Serving | None = None) -> Iterator[Done]:
-    """Run everything in this very process, one task after another."""
+    """Run all tasks in this process, one after another."""
     if serving is not None:
         raise ValueError("engine='serial' is one process, which has the model; gpus= and models= are for other engines")
     work = make()
@@ -105,10 +105,10 @@ def keep_busy(
     submit: Callable[[Any, Any], Any],
     first_of: Callable[[list[Any]], tuple[Any, Result | None]],
 ) -> Iterator[Done]:
-    """Give each worker a task, and the next when it is done.
+    """Give each worker a task, and the next one when it is done.
 
-    ``submit`` starts a task on a worker and returns a handle; ``first_of`` waits for the first of several handles and
-    returns it with the result, or with None where the worker was killed and the task is to be tried again.
+    ``submit`` starts a task on a worker and returns a handle. ``first_of`` waits until one of several handles is done
+    and returns it with the result, or with None where the worker was killed and the task must run again.
     """
     queue = iter(tasks)
     busy: dict[Any, tuple[Any, Any]] = {}
@@ -130,7 +130,7 @@ def keep_busy(
 
 
 def library(module: str, name: str) -> Any:
-    """Import what another engine needs, or say how to install it."""
+    """Import the library of an engine, or say how to install it."""
     try:
         return import_module(module)
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""How processes of a run meet: what travels between them, and how workers find those that have the model."""
+"""How the processes of a run meet: how workers find the model processes, and the messages between them."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from c2fa._system import atomic, this_process
 
 _GREETING_SECONDS = 10.0  # within which both ends of a connection prove who they are
 _LARGEST = 1 << 32  # bytes of a message
-_FOLDER, _SOCKET = "c2fa-model-", "socket"  # how a model's private folder begins, and what is in it
+_FOLDER, _SOCKET = "c2fa-model-", "socket"  # the prefix of a model's private folder, and the socket in it
 LOCAL = "127.0.0.1"
-BEAT_SECONDS = 1.0  # how often a model's process tells each worker that it lives, where it has nothing else to say
+BEAT_SECONDS = 1.0  # after which a model process that has no answer to send tells each worker that it lives
 
 Address: TypeAlias = tuple[str, int] | str
-"""A host and a port or, for workers of the same machine, a file."""
+"""A host and a port or, for workers of the same machine, the path of a socket."""
 Role: TypeAlias = Literal["model", "worker"]
 
 
 class WorkerError(RuntimeError):
-    """No worker could be started; the message says what the first one said."""
+    """Workers could not be started, or several died of one task; the message says why and what to do."""
 
 
 @dataclass(frozen=True, eq=False)
 class Contact:
-    """Where the workers of a run find its models, in a folder that all of them see, and the key that lets them in.
+    """How workers find the models of their run: a folder that all of them see, and the key that lets them in.
 
-    ``patience`` is how many seconds a worker waits for a model's process that is gone, beside what its start took.
+    ``patience`` is the seconds that a worker waits for a model process that is gone, besides three times its start.
     """
 
     folder: str
@@ -51,59 +51,59 @@ class Contact:
     key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
 
     def file(self, number: int) -> Path:
-        """The file with a model's address; those of other runs have other names."""
+        """The file with a model's address, whose name no other run uses."""
         return Path(self.folder) / f"_model-{self.run}-{number}"
 
     def publish(self, number: int, address: Address) -> None:
-        """Tell where a model is, in place of where it was."""
+        """Write down a model's address in place of its last one."""
         remove_socket(_address_in(self.file(number)))
         with atomic(self.file(number)) as file:
             file.write(json.dumps(address).encode())
 
     def connect(self, number: int) -> Connection | None:
-        """A connection to a model, or None where there is none yet, or no longer, or none that answers."""
+        """A connection to a model; None where it is not there yet, is gone or does not answer."""
         address = _address_in(self.file(number))
         pipe = None
         try:
-            pipe = Connection(_dialled(address).detach())
+            pipe = Connection(_dial(address).detach())
             greet(pipe, self.key, "worker", address)
             silence = int(max(min(self.patience, 1e6), 2 * BEAT_SECONDS))
             limit = 1000 * silence if os.name == "nt" else struct.pack("ll", silence, 0)
             with _socket(pipe) as line:
-                for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):  # a process may be stopped for good
+                for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):  # a stopped process would never answer
                     line.setsockopt(socket.SOL_SOCKET, option, limit)
-        except (OSError, ValueError, TypeError, OverflowError):  # it is gone, another has its port, or it is no address
+        except (OSError, ValueError, TypeError, OverflowError):  # gone, its port is another's, or this is no address
             if pipe is not None:
                 pipe.close()
             return None
         return pipe
 
     def clear(self) -> None:
-        """Remove what the models of this run have written."""
+        """Remove the files and sockets of this run's models."""
         for file in Path(self.folder).glob(f"_model-{self.run}-*"):
             remove_socket(_address_in(file))
             file.unlink(missing_ok=True)
 
 
 def open_door(host: str) -> tuple[socket.socket, Address]:
-    """Listen for workers; where the host is ``LOCAL``, for those of this machine, in a folder of its user alone.
+    """Listen for workers: for ``LOCAL`` at a socket in a folder that only its user can open, else at a port.
 
-    What processes that were killed have left of such folders is removed.
+    Such folders that killed processes have left behind are removed.
     """
     if host == LOCAL and hasattr(socket, "AF_UNIX"):
         for old in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*/{_SOCKET}"):
             try:
-                _dialled(str(old)).close()
+                _dial(str(old)).close()
             except ConnectionRefusedError:
                 remove_socket(str(old))
             except OSError:
-                pass  # another user's, or one that is busy
+                pass  # it is another user's, or busy
         path = os.path.join(tempfile.mkdtemp(prefix=_FOLDER), _SOCKET)
         door = socket.socket(socket.AF_UNIX)
         try:
             door.bind(f"{path}-")
             door.listen(128)
-            os.rename(f"{path}-", path)  # where others look for sockets on which nobody listens
+            os.rename(f"{path}-", path)  # not before: other runs remove a socket of this name if nobody listens
             return door, path
         except OSError:  # the path is too long for a socket
             door.close()
@@ -112,14 +112,14 @@ def open_door(host: str) -> tuple[socket.socket, Address]:
     return door, door.getsockname()[:2]
 
 
-def _dialled(address: Any) -> socket.socket:
-    """A line to an address, at which anyone may be."""
+def _dial(address: Any) -> socket.socket:
+    """Connect to an address, whoever listens there."""
     line = socket.socket(socket.AF_UNIX if isinstance(address, str) else socket.AF_INET)
     try:
         line.settimeout(_GREETING_SECONDS)
         line.connect(address if isinstance(address, str) else tuple(address))
         if line.family == socket.AF_INET:
-            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # answers wait for no acknowledgements
+            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # small messages are sent at once
     except BaseException:
         line.close()
         raise
@@ -127,13 +127,13 @@ def _dialled(address: Any) -> socket.socket:
 
 
 def _address_in(file: Path) -> Any:
-    """The address that a file tells, or None."""
+    """The address in a file, or None."""
     with contextlib.suppress(OSError, ValueError):
         return json.loads(file.read_text(encoding="utf-8"))
 
 
 def remove_socket(address: Any) -> None:
-    """Remove a socket and its folder, if it is one of ours: anyone who may write to the store may write addresses."""
+    """Remove a socket and its folder, but no other file: anyone who can write to the store can write an address."""
     path = Path(address) if isinstance(address, str) else Path()
     with contextlib.suppress(OSError, ValueError):
         if path.name == _SOCKET and path.parent.name.startswith(_FOLDER) and path.is_socket():
@@ -142,24 +142,24 @@ def remove_socket(address: Any) -> None:
 
 
 def greet(pipe: Connection, key: bytes, role: Role, address: Address | None) -> None:
-    """Prove to the other end that this one has the key, and see that it has it too; an ``OSError`` where it has not.
+    """Prove to the other end that this one has the key, and check that the other has it; an ``OSError`` if not.
 
-    Each proof is for one role, at one address, of one connection, to which both ends have added something new: what is
-    said to one process is of no use with another. Until it is over only so many bytes are read, in so much time.
+    A proof is for one role, one address and one connection, to which each end adds random bytes: nobody can use it with
+    another process. During the greeting, the number of bytes that are read and the time for it are limited.
     """
     end = time.monotonic() + _GREETING_SECONDS
     with _socket(pipe) as line:
-        size = 32  # bytes, of what either end adds, and of a proof
+        size = 32  # bytes of a nonce, and of a proof
 
         def read() -> bytes:
-            got = b""
-            while len(got) < size:
+            data = b""
+            while len(data) < size:
                 line.settimeout(max(end - time.monotonic(), 0.001))
-                piece = line.recv(size - len(got))
+                piece = line.recv(size - len(data))
                 if not piece:
                     raise ConnectionResetError("the other end has hung up")
-                got += piece
-            return got
+                data += piece
+            return data
 
         def proof(of: Role) -> bytes:
             return hmac.digest(key, f"{of} {json.dumps(address)} ".encode() + nonces, "sha256")
@@ -180,18 +180,18 @@ def greet(pipe: Connection, key: bytes, role: Role, address: Address | None) -> 
 
 def shut_down(pipe: Connection) -> None:
     """End a connection for both ends, and for every thread that waits for it."""
-    with contextlib.suppress(OSError), _socket(pipe) as handle:
-        handle.shutdown(socket.SHUT_RDWR)
+    with contextlib.suppress(OSError), _socket(pipe) as line:
+        line.shutdown(socket.SHUT_RDWR)
 
 
 @contextlib.contextmanager
 def _socket(pipe: Connection) -> Iterator[socket.socket]:
     """The socket under a connection, which stays open."""
-    handle = socket.socket(fileno=pipe.fileno())
+    line = socket.socket(fileno=pipe.fileno())
     try:
-        yield handle
+        yield line
     finally:
-        handle.detach()
+        line.detach()
 
 
 _REMEDY = (
@@ -201,7 +201,7 @@ _REMEDY = (
 
 
 def dumps(thing: Any, what: str = "the explainer", remedy: str = _REMEDY) -> bytes:
-    """Pickle what a worker needs, or say in one sentence what to give instead."""
+    """Pickle a thing for a worker, or say in one sentence what to give instead."""
     main = sys.modules.get("__main__")
     interactive = main is None or not hasattr(main, "__file__")
     try:
@@ -225,7 +225,7 @@ def dumps(thing: Any, what: str = "the explainer", remedy: str = _REMEDY) -> byt
 
 
 def sendable(error: Exception | None) -> Exception | None:
-    """The error itself where it can be pickled, else one that says the same."""
+    """The error itself if it can be pickled, else another with the same message."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
@@ -234,7 +234,7 @@ def sendable(error: Exception | None) -> Exception | None:
 
 
 def dumps_message(message: Any) -> bytes:
-    """A message as bytes, if it is not too large."""
+    """A message as bytes; a ``ValueError`` if it is too large."""
     payload = pickle.dumps(message, protocol=5)
     if len(payload) > _LARGEST:
         raise ValueError(
@@ -245,10 +245,9 @@ def dumps_message(message: Any) -> bytes:
 
 
 def send(pipe: Connection, message: Any) -> None:
-    """Send a message."""
     pipe.send_bytes(dumps_message(message))
 
 
 def receive(pipe: Connection) -> Any:
-    """Wait for a message; ``EOFError`` or ``OSError`` where the other end is gone, or a worker's model is stopped."""
+    """Wait for a message; an ``EOFError`` or ``OSError`` if the other end is gone or silent for too long."""
     return pickle.loads(pipe.recv_bytes(_LARGEST))

@@ -14,19 +14,19 @@ from c2fa.engines.base import Done, Hire, MakeWork, Result, Work, attempt, gpu_o
 from c2fa.engines.contact import LOCAL, WorkerError, dumps, sendable
 from c2fa.engines.serving import Server, Serving
 
-_MADE: dict[str, Work] = {}  # the worker of each run, once in each process; Dask's own actors are not restarted
-_WORKER = {"WORKER": 1}  # what a Dask worker offers that explains, where others have the model
+_WORKS: dict[str, Work] = {}  # this process's worker, by its run; Dask would not restart actors of its own
+_WORKER = {"WORKER": 1}  # the resource of the Dask workers that explain, where others have the model
 
 
 def _run(run: str, payload: bytes, number: int, task: Any) -> Result:
-    if run not in _MADE:
-        _MADE.clear()  # an earlier run's model would stay in memory
-        _MADE[run] = pickle.loads(payload)(number)
-    return attempt(_MADE[run], task)
+    if run not in _WORKS:
+        _WORKS.clear()  # an earlier run's model would stay in memory
+        _WORKS[run] = pickle.loads(payload)(number)
+    return attempt(_WORKS[run], task)
 
 
 def _serve(payload: bytes, number: int, local: bool) -> Exception | None:
-    """Answer workers until the run ends; return the error of a model that cannot be made."""
+    """Answer workers until the run ends; return the error where the model cannot be made."""
     worker = library("distributed", "Dask").get_worker()
     host = LOCAL if local else worker.address.rpartition("//")[2].rpartition(":")[0]
     try:
@@ -40,7 +40,7 @@ def _serve(payload: bytes, number: int, local: bool) -> Exception | None:
 
 
 def _stop_with_task(server: Server, worker: Any, key: str) -> None:
-    """Stop when the task is cancelled, as when its run has ended or its driver was killed: Dask ends no thread."""
+    """Stop when Dask cancels the task, because its run has ended or its driver is gone: Dask ends no thread itself."""
     while (task := worker.state.tasks.get(key)) is not None and task.state == "executing":
         time.sleep(0.5)
     server.stop()
@@ -55,11 +55,11 @@ def engine(
     address: str | None = None,
     client: Any = None,
 ) -> Iterator[Done]:
-    """Run tasks as Dask futures, on the client given, the scheduler at an address, or a cluster started here.
+    """Run tasks as Dask futures, on a given client, the scheduler at an address, or a cluster that is started here.
 
-    A task whose worker is killed is submitted again; the workers' nannies start new ones. With ``serving``, Dask
-    workers of a cluster of your own must offer a resource each: those that are to have the model ``GPU=1``, or
-    ``MODEL=1`` without a GPU, and the others ``WORKER=1``.
+    A task whose worker is killed is submitted again; the workers' nannies start new ones. With ``serving``, each worker
+    of a cluster of your own must offer a resource: ``GPU=1`` if it is to have the model, or ``MODEL=1`` without a GPU,
+    and otherwise ``WORKER=1``.
     """
     distributed = library("distributed", "Dask")
     cluster, started = None, client is None
@@ -67,12 +67,12 @@ def engine(
     if local:
         try:
             cluster = _cluster(distributed, workers, serving)
-        except RuntimeError as error:  # one of its processes was killed before all were there
+        except RuntimeError as error:  # one of its processes was killed during the start
             raise WorkerError(f"the Dask cluster did not start ({error}); run the same command again") from error
     if client is None:
         client = distributed.Client(cluster if cluster is not None else address)
     run = secrets.token_hex(8)
-    payload = dumps(Hire.of(make, serving))  # sent with each task: scattered data are lost with workers that hold them
+    payload = dumps(Hire.of(make, serving))  # sent with each task: scattered data are lost with their workers
     models: dict[Any, int] = {}
 
     def submit(number: int, task: Any) -> Any:
@@ -90,14 +90,14 @@ def engine(
                 both = distributed.wait([*models, *running], 5.0, return_when="FIRST_COMPLETED")
             except TimeoutError:
                 if cluster is not None:
-                    cluster.scale(len(cluster.worker_spec))  # a nanny whose worker dies while it starts gives up
+                    cluster.scale(len(cluster.worker_spec))  # a nanny gives up if its worker dies during the start
                 continue
             ready = next(iter(both.done))
             try:
                 result = ready.result()
             except distributed.KilledWorker:
                 if ready not in models:
-                    return ready, None  # the worker finds out what kills
+                    return ready, None  # run it again: the worker finds out which input kills
                 serve(models.pop(ready))
             else:
                 if ready in models:
@@ -120,12 +120,12 @@ def engine(
 
 
 def _holder(serving: Serving) -> dict[str, int]:
-    """What a Dask worker offers that has the model."""
+    """The resource of the Dask workers that have the model."""
     return {"GPU": 1} if serving.gpu else {"MODEL": 1}
 
 
 def _cluster(distributed: Any, workers: int, serving: Serving | None) -> Any:
-    """A cluster of this machine, with a process for each worker and for each model."""
+    """A cluster on this machine, with a process for each worker and each model."""
     if serving is None:
         return distributed.LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None)
     options: dict[str, Any] = {"nthreads": 1, "dashboard_address": None, "silence_logs": logging.WARNING}
@@ -135,13 +135,13 @@ def _cluster(distributed: Any, workers: int, serving: Serving | None) -> Any:
         crew[f"model-{k}"] = {**options, "resources": _holder(serving), "env": gpu}
     return distributed.SpecCluster(
         silence_logs=logging.WARNING,
-        workers={name: {"cls": distributed.Nanny, "options": given} for name, given in crew.items()},
+        workers={name: {"cls": distributed.Nanny, "options": each} for name, each in crew.items()},
         scheduler={"cls": distributed.Scheduler, "options": {"host": "127.0.0.1", "dashboard": False, "port": 0}},
     )
 
 
 def _check_offers(client: Any, serving: Serving) -> None:
-    """Refuse a cluster whose workers do not say which of them are to have the model."""
+    """Refuse a cluster that lacks one of the resources, by which workers and models find their places."""
     offered = [worker.get("resources", {}) for worker in client.scheduler_info(n_workers=-1)["workers"].values()]
     for name in (*_holder(serving), *_WORKER):
         if not any(name in offers for offers in offered):

@@ -1,4 +1,4 @@
-"""A worker's connection to the process that has the model: what it asks, and the answers that are sent to it."""
+"""A worker's connection, seen from the model process: it reads the worker's requests and sends it answers."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ from c2fa.engines.contact import BEAT_SECONDS, dumps_message, greet, receive, se
 if TYPE_CHECKING:
     from c2fa.engines.serving import Server
 
-# What workers call of a language model: by the thread that calls the model, or beside it, where nothing is computed.
+# Methods of a language model that workers may call: CALLS in the thread that calls the model, and BESIDE, which compute
+# nothing, in another.
 CALLS = "generate", "generate_many", "score", "score_many", "attention"
 BESIDE = "pieces", "try_scoring", "template", "fits"
 
 
 @dataclass(eq=False)
 class Request:
-    """What a worker asks, and what asking the model has cost.
+    """A worker's request, and what the model's calls for it have cost.
 
-    Requests of one ``kind`` may be answered together unless they are ``alone``; one that is ``careful`` has the model
-    for itself, because a process may have died of it.
+    Requests of one ``kind`` may share a call of the model unless one is ``alone``. Nothing else runs beside a
+    ``careful`` one, because a process may have died of it.
     """
 
     guest: Guest
@@ -45,20 +46,20 @@ class Request:
 
 @dataclass(frozen=True)
 class Unreadable:
-    """An input that could not be read here, such as one of a class that only the worker can import."""
+    """An input that cannot be read here, such as one of a class that only the worker can import."""
 
     error: Exception
 
 
 class Guest:
-    """A worker's connection, the inputs that it has sent, and the answers that wait to be sent to it."""
+    """A worker's connection, the inputs that it has sent, and the answers that it has yet to get."""
 
     def __init__(self, pipe: Connection, server: Server) -> None:
         self.pipe, self.server = pipe, server
         self.token, self.gone = "", False
         self.inputs: dict[int, Any] = {}
         self.outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self.told: dict[str, Any] | None = None
+        self.facts: dict[str, Any] | None = None  # about the model, as the worker knows them
 
     def begin(self) -> None:
         threading.Thread(target=self._read, name="c2fa-read", daemon=True).start()
@@ -69,10 +70,10 @@ class Guest:
         self.outbox.put(None)
         shut_down(self.pipe)
 
-    def reply(self, id_: int, answer: Any, error: Exception | None, cost: float, told: Any, load: Any) -> None:
-        """Have an answer sent, or an error with what was answered of its rows."""
-        news = None if told == self.told else told
-        self.told = told
+    def reply(self, id_: int, answer: Any, error: Exception | None, cost: float, facts: Any, load: Any) -> None:
+        """Queue an answer, or an error with its partial answers; facts about the model go along if they are new."""
+        news = None if facts == self.facts else facts
+        self.facts = facts
         if error is not None:
             partial, error = getattr(error, "partial", None), sendable(error)
             if partial is not None:
@@ -88,29 +89,29 @@ class Guest:
             greet(self.pipe, self.server.key, "model", self.server.address)
             self.token = receive(self.pipe)
             server = self.server
-            self.told = server.told()
+            self.facts = server.facts()
             deaths = {
                 place[1]: server.journal.reasons(place, "the model's process died")[-1]
                 for place in server.journal.deaths
                 if place[0] == self.token
             }
-            hello = {"life": server.life, "start_seconds": server.start_seconds, "told": self.told, "deaths": deaths}
+            hello = {"life": server.life, "start_seconds": server.start_seconds, "facts": self.facts, "deaths": deaths}
             send(self.pipe, {**hello, "encode_inputs": server.encode_inputs})
             writing.start()
             while True:
                 self._take(receive(self.pipe))
-        except (EOFError, OSError):  # it is gone, or it is none of ours
+        except (EOFError, OSError):  # the worker is gone, or a stranger has no key
             pass
         finally:
             self.hang_up()
             if writing.ident is not None:
-                writing.join()  # a number of a closed file may be that of another connection a moment later
+                writing.join()  # it could write to another connection that reuses the closed file's number
             self.inputs.clear()
             self.pipe.close()
 
     def _write(self) -> None:
-        """The body of the thread that sends answers and, where there are none, signs of life."""
-        beat = dumps_message((None, None, None, 0.0, None, None))  # an answer to nothing
+        """Send answers and, while there are none, signs of life."""
+        beat = dumps_message((None, None, None, 0.0, None, None))  # an answer to no request
         try:
             while True:
                 message: bytes | None = beat
@@ -120,7 +121,7 @@ class Guest:
                     return
                 self.pipe.send_bytes(message)
         except OSError:
-            shut_down(self.pipe)  # for the thread that reads, and for the worker
+            shut_down(self.pipe)  # so that the reading thread and the worker end too
 
     def _take(self, message: Any) -> None:
         match message:
@@ -128,30 +129,30 @@ class Guest:
                 try:
                     self.inputs[number] = pickle.loads(payload)
                     self.server.expect(self.inputs[number])
-                except Exception as error:  # which comes again when its rows are asked for
+                except Exception as error:  # raised again when rows of this input are asked for
                     self.inputs.setdefault(number, Unreadable(error))
             case ("ask", id_, what, careful, body, dropped):
                 request = Request(self, id_, what, careful, body, alone=careful)
                 try:
                     self._prepare(request)
                 except Exception as error:
-                    self.reply(id_, None, error, 0.0, self.told, None)
+                    self.reply(id_, None, error, 0.0, self.facts, None)
                 else:
                     self.server.put(request)
                 for number in dropped:
                     self.inputs.pop(number, None)
 
     def _prepare(self, request: Request) -> None:
-        """Make of what has travelled what the model takes; the thread that calls the model has enough to do."""
+        """Unpack a request and count its rows here, because the thread that calls the model has enough to do."""
         request.kind = request.what
         if request.what == "rows":
             pieces = []
             for number, level, width, bits in request.body:
-                found = self.inputs[number]
-                if isinstance(found, Unreadable):
-                    raise found.error
+                inputs = self.inputs[number]
+                if isinstance(inputs, Unreadable):
+                    raise inputs.error
                 masks = np.unpackbits(bits, axis=1, count=width).view(np.bool_)
-                pieces.append(MaskedRows(found, masks, level))
+                pieces.append(MaskedRows(inputs, masks, level))
             request.body = pieces
         elif request.what == "batch":
             batch = pickle.loads(request.body)
@@ -159,11 +160,14 @@ class Guest:
         elif request.what == "segment":
             _, segment, options = request.body
             request.kind = "segment", segment, sorted(options.items())
-        elif request.what in (*CALLS, *BESIDE):  # each by itself: an answer is scored after many prompts at once
+        elif request.what in (*CALLS, *BESIDE):  # a kind of its own: one request scores many prompts already
             request.kind = request.what, request.guest.token, request.id
-            given = request.body[0]
-            request.rows = 1 if request.what in ("generate", "attention") else len(given)
-            if request.what == "score_many":
-                request.rows = sum(len(prompts) for prompts, _ in given)
+            match request.what:
+                case "generate" | "attention":
+                    request.rows = 1
+                case "generate_many" | "score":
+                    request.rows = len(request.body[0])
+                case "score_many":
+                    request.rows = sum(len(prompts) for prompts, _ in request.body[0])
         if request.what in ("rows", "batch"):
             request.rows = sum(map(len, request.body))

@@ -1,4 +1,4 @@
-"""A side file in which processes say what they are at, so that the next one knows where the last one died."""
+"""A file in which a process notes what it works on, so that its successor knows of what it died."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Place: TypeAlias = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Death:
-    """The end of a process at a place: why, where it could still say so; what it knew; whether its run died too."""
+    """The end of a process at a place: its reason, if it wrote one; what it knew; whether its run ended with it."""
 
     reason: str
     known: int
@@ -24,9 +24,9 @@ class Death:
 class Journal:
     """Lines of JSON, in one file for all processes that do the same work one after another.
 
-    ``deaths`` are those of earlier ones: for each place those since a process was there and went on to another. A
-    process is given a place by ``at``; it has no more of one after ``leave``, and its end is then no death. Whoever
-    dies with its ``run`` was killed with it, which is no place's doing.
+    A process comes to a place by ``at`` and has none after ``leave``; if it ends at a place, that is a death there.
+    ``deaths`` are those of earlier processes at each place since one survived it, by going on to another place. A
+    process that ends together with its ``run`` was killed with it, for which the place is not to blame.
     """
 
     def __init__(self, path: Path, run: str = "") -> None:
@@ -51,35 +51,35 @@ class Journal:
                     reason = str(text)
 
     def begin(self) -> None:
-        """A process begins."""
+        """Note that a process begins."""
         self._note({"begins": self.run})
 
     def at(self, *place: Any, known: int = 0) -> None:
-        """The process comes to a place, and knows so many answers about it; it has survived where it was."""
+        """Note that the process comes to a place, with ``known`` answers about it; it has survived its last place."""
         self._note({"at": place, "known": known})
 
     def leave(self) -> None:
-        """The process ends in order, and has not survived where it was."""
+        """Note that the process ends in order, without having survived its place."""
         self._note({"left": True})
 
     def late(self, reason: str) -> None:
-        """Say why this process is about to end itself."""
+        """Note why this process is about to end itself."""
         with contextlib.suppress(OSError):
             self._note({"reason": reason})
 
     def reasons(self, place: Sequence[Any], default: str) -> list[str]:
-        """Why processes died at a place."""
+        """The reasons why processes died at a place."""
         return [death.reason or default for death in self.deaths.get(tuple(place), [])]
 
     def _lines(self) -> Iterator[Any]:
-        """What was noted, but for lines that a dying process wrote half, or that were damaged."""
+        """The notes, without lines that are damaged or that a dying process left half written."""
         with contextlib.suppress(FileNotFoundError):
             for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
                 with contextlib.suppress(ValueError):
                     yield json.loads(line)
 
     def _note(self, line: Any) -> None:
-        """Write a line at once, so that it is there whatever happens next; the one before may be half a line."""
+        """Write a line at once, so that a crash cannot lose it; the file may end with half a line."""
         try:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(f"\n{json.dumps(line)}\n")

@@ -1,4 +1,4 @@
-"""The clock of a process that calls a model: how busy it was, and a limit for the time of a call."""
+"""The load of a process that calls a model, and a limit for the time of a call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Load:
-    """What one process of the model did, from its first row to its last answer.
+    """What one model process did, from its first call to its last answer.
 
     Parameters
     ----------
@@ -24,9 +24,9 @@ class Load:
     seconds
         Time from the first call to the last answer.
     waiting
-        How much of it the process had nothing to do, because no worker had sent rows.
+        The part of that time in which it had nothing to do, because no worker had sent rows.
     memory
-        The most memory of the GPU that it held, in bytes; 0 without one.
+        The most GPU memory that it held, in bytes; 0 without a GPU.
     """
 
     rows: int = 0
@@ -37,7 +37,7 @@ class Load:
 
 
 class Loads(dict[str, Load]):
-    """The load of each process of the model, by its name; of two reports of a process the later one counts.
+    """The load of each model process, by its name; of two reports of a process the later one counts.
 
     >>> early, late = Loads(a=Load(rows=1)), Loads(a=Load(rows=5), b=Load(rows=2))
     >>> [load.rows for load in (late + early).values()]
@@ -56,54 +56,55 @@ class Loads(dict[str, Load]):
 
 
 class Meter:
-    """Counts what a process does that has the model."""
+    """Measures the load of a model process."""
 
     def __init__(self) -> None:
         self._rows, self._launches, self._waiting, self._memory = 0, 0, 0.0, 0
-        self._began: float | None = None
-        self._looked = 0.0
+        self._start: float | None = None
+        self._memory_time = 0.0
 
     def begin(self) -> None:
-        """A call begins."""
+        """Count a call that begins."""
         self._launches += 1
-        if self._began is None:
-            self._began = time.monotonic()
+        if self._start is None:
+            self._start = time.monotonic()
 
     def end(self, rows: int) -> None:
-        """So many rows were answered."""
+        """Count the rows that were answered."""
         self._rows += rows
 
     def waited(self, seconds: float) -> None:
-        """There was nothing to do for so long; what was before the first call does not count."""
-        if self._began is not None:
+        """Count time without work, unless it was before the first call."""
+        if self._start is not None:
             self._waiting += seconds
 
     def load(self) -> Load | None:
         """The load so far; None before the first call."""
-        if self._began is None:
+        if self._start is None:
             return None
         now = time.monotonic()
-        if now - self._looked > 1.0 and has_gpu():
-            self._looked = now
+        if now - self._memory_time > 1.0 and has_gpu():
+            self._memory_time = now
             self._memory = int(sys.modules["torch"].cuda.max_memory_allocated())
-        return Load(self._rows, self._launches, now - self._began, self._waiting, self._memory)
+        return Load(self._rows, self._launches, now - self._start, self._waiting, self._memory)
 
 
 def has_gpu() -> bool:
-    """Whether this process works with a GPU; torch is not loaded to see."""
+    """Whether this process works with a GPU; torch is not loaded to find out."""
     torch = sys.modules.get("torch")
     return torch is not None and bool(torch.cuda.is_available())
 
 
 class TimeLimit:
-    """Ends this process when a ``with`` block takes too long: nothing else ends a call that hangs.
+    """Ends this process when a ``with`` block takes too long, because nothing else ends a call that hangs.
 
-    ``late`` is called with a sentence just before the end. The ``first`` blocks, so many, may take ten times as long.
+    Just before, it calls ``late`` with the reason. Each of the first blocks, of which there are ``first``, may take ten
+    times as long.
     """
 
     def __init__(self, seconds: float | None, late: Callable[[str], None], first: int = 1) -> None:
         self.seconds, self.late = seconds, late
-        self._deadlines: dict[int, float] = {}  # of each thread that is in a block
+        self._deadlines: dict[int, float] = {}  # by the number of the thread that is in a block
         self._first = first
         if seconds is not None:
             threading.Thread(target=self._watch, args=(seconds,), name="c2fa-time-limit", daemon=True).start()
@@ -122,4 +123,4 @@ class TimeLimit:
             time.sleep(min(seconds / 10, 0.5))
             if time.monotonic() > min([*self._deadlines.values()], default=float("inf")):
                 self.late(f"the model gave no answer within {seconds:g} s")
-                os._exit(75)  # of sysexits.h: a failure for a time
+                os._exit(75)  # EX_TEMPFAIL of sysexits.h

@@ -22,12 +22,12 @@ from c2fa.engines.serving import Serving
 
 @dataclass
 class Crew:
-    """How many workers a run has at ``most``: one at first, and more where each has more to do than its start takes.
+    """How many workers a run has: one at first, and up to ``most`` while there is work enough to pay for their starts.
 
-    ``left`` tells how many inputs no worker has been given yet, or None where that is not known: as much again is then
-    expected as was done so far. Without it all workers are started at once. ``size`` tells how many inputs a task has.
-    ``tries`` is how many workers may die of a task until it ends in a ``WorkerError``; None where workers see to that.
-    ``used`` is how many there were at a time.
+    ``left()`` is the number of inputs that no worker has yet, or None where it is unknown; as much work is then
+    expected as was done so far. Without ``left``, all workers start at once. ``size(task)`` is the number of a task's
+    inputs. ``tries`` is how many workers may die of a task before it ends in a ``WorkerError``; None where the workers
+    themselves set such a task aside. ``used`` is the most workers there were at a time.
     """
 
     most: int
@@ -37,13 +37,13 @@ class Crew:
     used: int = 0
 
     def first(self) -> int:
-        """How many to start with."""
+        """The number of workers at first."""
         return self.most if self.left is None else 1
 
     def paying(self, busy: float, inputs: int, start: float) -> int:
-        """How many pay, after so many seconds of work at so many inputs, where a start takes so long.
+        """The number of workers that pay, after ``busy`` seconds of work at ``inputs``, if a start takes ``start``.
 
-        A model that loads when it is first called takes about a start again for that, which says nothing of the rest.
+        As much as one start is taken off ``busy``, because a model may load in its first call.
 
         >>> Crew(8, left=lambda: 60).paying(busy=2.0, inputs=10, start=1.0)
         2
@@ -54,12 +54,12 @@ class Crew:
             return self.most
         left, work = self.left(), max(busy - start, 0.0)
         ahead = work if left is None else left * work / max(inputs, 1)
-        return min(int(ahead / (3.0 * start)), self.most)  # each has three times its start to do
+        return min(int(ahead / (3.0 * start)), self.most)  # a worker pays if it has three times its start to do
 
 
 @dataclass(eq=False)
 class _Process:
-    """A process that has the model, or a worker's: the task that it is at, and whether it is ready for one."""
+    """A model process, or a worker with its task; ``ready`` once a worker can take one."""
 
     number: int
     process: Any
@@ -80,8 +80,8 @@ def processes(
 ) -> Iterator[Done]:
     """Run workers as processes of this machine; one that dies is replaced and its task tried again.
 
-    All of them start at once, unless a ``crew`` says how many pay. Where a worker returns an iterator, there is a
-    ``Done`` for each piece as soon as it is there, and one without a result at the end.
+    All of them start at once, unless a ``crew`` says how many pay. Where a worker returns an iterator, each of its
+    items becomes a ``Done`` at once, and one without a result follows at the end.
     """
     crew = crew or Crew(workers)
     models = None if serving is None or serving.here else _Models(serving, crew.most)
@@ -95,6 +95,8 @@ def processes(
 
 
 class _Models:
+    """The model processes of a run."""
+
     def __init__(self, serving: Serving, workers: int) -> None:
         self.serving, self.workers = serving, workers
         self.payload = dumps(serving.portable())
@@ -106,7 +108,7 @@ class _Models:
             self._start(number)
 
     def _start(self, number: int) -> None:
-        """Start one, with its GPU and its share of the cores that workers leave."""
+        """Start a model process, with a GPU and its share of the cores that workers leave."""
         environment = _threads(((os.cpu_count() or 1) - self.workers) // self.serving.models)
         if self.serving.gpu:
             environment["CUDA_VISIBLE_DEVICES"] = gpu_of(number)
@@ -114,7 +116,7 @@ class _Models:
         self.running.append(_Process(number, process, pipe))
 
     def receive(self, pipe: Any) -> None:
-        """One of them is ready, cannot be, which ends the run, or has died and is started again."""
+        """Read whether a model is loaded; raise its error where it cannot be, and start a process that died again."""
         [model] = [model for model in self.running if model.pipe is pipe]
         try:
             error = model.pipe.recv()
@@ -130,26 +132,26 @@ class _Models:
 
 
 class _Pool:
-    """The worker processes of a run, and the tasks that are theirs or still to be given."""
+    """The worker processes of a run and its tasks."""
 
     def __init__(self, payload: bytes, tasks: Iterator[Any], crew: Crew, models: _Models | None, threads: int) -> None:
         self.payload, self.tasks, self.crew, self.models, self.threads = payload, tasks, crew, models, threads
-        self.unfinished: list[Any] = []  # tasks whose worker died, or that wait for one that starts
+        self.unfinished: list[Any] = []  # tasks whose worker died, or waits to be started
         self.running: list[_Process] = []
-        self.deaths: Counter[int] = Counter()  # by the ids of their tasks, which all stay in memory
+        self.deaths: Counter[int] = Counter()  # by the ids of tasks, all of which stay in memory
         self.failed_starts, self.any_started = 0, False
-        self.start_seconds, self.busy_seconds, self.inputs = 0.0, 0.0, 0  # what starts took, and tasks so far
+        self.start_seconds, self.busy_seconds, self.inputs = 0.0, 0.0, 0  # of the last start; of all tasks so far
         self.enlisted, self.growing = 0, True
 
     def run(self) -> Iterator[Done]:
         self._enlist(self.crew.first())
-        if self.models is not None and self.running:  # else nothing is left to do
+        if self.models is not None and self.running:  # there is a task
             self.models.start()
         while self.running:
             by_pipe: dict[Any, _Process] = {worker.pipe: worker for worker in self.running}
             of_models = [] if self.models is None else [model.pipe for model in self.models.running]
-            look = 0.25 if self.growing else None  # seconds, after which more workers may pay
-            for pipe in wait([*by_pipe, *of_models], look):
+            timeout = 0.25 if self.growing else None  # more workers may pay by then
+            for pipe in wait([*by_pipe, *of_models], timeout):
                 if self.models is not None and pipe in of_models:
                     self.models.receive(pipe)
                     continue
@@ -159,7 +161,7 @@ class _Pool:
             self._grow()
 
     def _enlist(self, count: int) -> None:
-        """Start workers until there are so many, each for a task that is there."""
+        """Start workers until there are ``count``, each for a task that waits for it."""
         while self.growing and self.enlisted < count:
             task = next(self.tasks, None)
             if task is None:
@@ -172,26 +174,26 @@ class _Pool:
             self.growing = self.enlisted < self.crew.most
 
     def _grow(self) -> None:
-        """Start more workers where they pay; what is under way counts as done, so that time left is not overrated."""
+        """Start more workers if they pay; the time of unfinished tasks counts, as their inputs do."""
         if self.growing and self.any_started:
             now = time.monotonic()
             under_way = sum(now - worker.task_since for worker in self.running if worker.task is not None)
             self._enlist(self.crew.paying(self.busy_seconds + under_way, self.inputs, self.start_seconds))
 
     def kill(self) -> None:
-        running = self.running + ([] if self.models is None else self.models.running)
-        for one in running:
-            one.process.kill()
-        for one in running:
-            one.process.join()
-            one.pipe.close()
+        members = self.running + ([] if self.models is None else self.models.running)
+        for member in members:
+            member.process.kill()
+        for member in members:
+            member.process.join()
+            member.pipe.close()
 
     def _start(self, number: int) -> None:
         process, pipe = _spawn(_serve, f"c2fa-{number}", _threads(self.threads), self.payload, number)
         self.running.append(_Process(number, process, pipe))
 
     def _receive(self, worker: _Process) -> Done | None:
-        """Read a worker's message and assign its next task; return the task that it has finished, if any."""
+        """Read a worker's message and assign its next task; return the task that it has finished, or a piece of it."""
         try:
             kind, value = worker.pipe.recv()
         except (EOFError, OSError, pickle.UnpicklingError):
@@ -212,20 +214,20 @@ class _Pool:
         return Done(task, *value) if kind == "done" and task is not None else None
 
     def _assign(self, worker: _Process) -> None:
-        """Send the next task to a worker that is free, or None, which ends it."""
+        """Send a free worker the next task, or None, which ends it."""
         worker.task = self.unfinished.pop(0) if self.unfinished else next(self.tasks, None)
         if worker.task is None:
             self.growing = False
         else:
             worker.task_since = time.monotonic()
             self.inputs += self.crew.size(worker.task)
-        with contextlib.suppress(OSError):  # it died in between; the next wait sees that
+        with contextlib.suppress(OSError):  # it has died, which the next wait reports
             worker.pipe.send_bytes(dumps(worker.task, "an input", "give what can be pickled, or leave out workers="))
 
     def _replace(self, worker: _Process) -> Done | None:
-        """Start another worker for one that has ended, unless nothing was left to do; refuse where none can start.
+        """Start another worker for one that has ended, unless its work was over; raise where none can start.
 
-        Its task is tried again, or returned with an error where too many have died of it.
+        Its task is tried again, or returned with an error if too many workers have died of it.
         """
         self.running.remove(worker)
         worker.pipe.close()
@@ -234,7 +236,7 @@ class _Pool:
         if worker.ready and task is None:
             return None
         self.failed_starts = 0 if worker.ready else self.failed_starts + 1
-        if self.failed_starts >= (20 if self.any_started else 3):  # more where one has shown that it can be done
+        if self.failed_starts >= (20 if self.any_started else 3):  # more patience once a worker could start
             raise WorkerError(
                 f"{self.failed_starts} workers in a row died while they loaded the model (exit code "
                 f"{worker.process.exitcode}): in a script, put the call under 'if __name__ == \"__main__\":', as every "
@@ -254,7 +256,7 @@ class _Pool:
 
 
 def _threads(share: int) -> dict[str, str]:
-    """What keeps linear algebra to a share of the cores, unless the user has said otherwise."""
+    """The environment that keeps linear algebra to ``share`` cores, without what the user has set."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     return {name: str(max(share, 1)) for name in names if name not in os.environ}
 
@@ -262,7 +264,7 @@ def _threads(share: int) -> dict[str, str]:
 def _spawn(
     body: Callable[..., None], name: str, environment: dict[str, str], payload: bytes, number: int
 ) -> tuple[Any, Connection]:
-    """Start a process with more in its environment, and a pipe to it."""
+    """Start a process with additions to its environment, and return it with a pipe to it."""
     context = mp.get_context("spawn")
     ours, theirs = context.Pipe()
     before = {key: os.environ.get(key) for key in environment}
@@ -282,11 +284,11 @@ def _spawn(
 
 def _follow_driver() -> None:
     """Leave signals to the driver, and end when it does."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # Ctrl-C reaches the whole group; the driver decides when to end
+    for number in (signal.SIGINT, signal.SIGTERM):  # Ctrl-C reaches every process of the group
         signal.signal(number, signal.SIG_IGN)
     parent = mp.parent_process()
 
-    def follow() -> None:  # a worker without a driver would only hold memory and a GPU
+    def follow() -> None:  # without its driver, a worker would only hold memory and a GPU
         if parent is not None:
             wait([parent.sentinel])
             os._exit(1)

@@ -14,7 +14,7 @@ from c2fa.engines.serving import Serving
 
 
 class _Actor:
-    """Holds one worker; it is made again, with its model, whenever the actor is restarted."""
+    """Holds one worker, which is made anew with its model whenever Ray restarts the actor."""
 
     def __init__(self, hire: Hire, number: int) -> None:
         _leave_signals()
@@ -28,7 +28,7 @@ class _ModelActor:
     """Holds the model."""
 
     def serve(self, serving: Serving, number: int, host: str | None) -> Exception | None:
-        """Answer workers, for ever; return the error of a model that cannot be made."""
+        """Answer workers for ever; return the error where the model cannot be made."""
         _leave_signals()
         try:
             server = serving.start(number, host or library("ray", "Ray").util.get_node_ip_address())
@@ -39,7 +39,7 @@ class _ModelActor:
 
 
 def _leave_signals() -> None:
-    """End by SIGTERM as any process does: Ray's handler calls sys.exit(), which is told from a model that does."""
+    """End by SIGTERM as any process does: Ray's handler calls sys.exit(), which would look like a model's own call."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
@@ -53,9 +53,9 @@ def engine(
     address: str | None = None,
     cpus: float = 1.0,
 ) -> Iterator[Done]:
-    """Run workers as Ray actors, on a cluster that runs already or one that is started here and ended after.
+    """Run workers as Ray actors, on a cluster that runs already or one that is started here and ended afterwards.
 
-    An actor that is killed is restarted and its task run again, as often as it takes: by default Ray does neither.
+    A killed actor is restarted and its task run again, as often as it takes; by default Ray does neither.
     """
     ray = library("ray", "Ray")
     started = not ray.is_initialized()
@@ -80,14 +80,14 @@ def engine(
         return ready, result
 
     try:
-        # The recipe itself, not a reference: an actor is restarted from it, and references may be lost (ray#53727).
+        # Actors get the recipe itself: they are restarted from it, and a reference may be lost (ray#53727).
         if serving is not None:
             holder: Any = ray.remote(num_cpus=cpus, num_gpus=int(serving.gpu), **again)(_ModelActor)
             models = [holder.remote() for _ in range(serving.models)]
             serves = [model.serve.remote(serving.portable(), k, host) for k, model in enumerate(models)]
         actor: Any = ray.remote(num_cpus=cpus, **again)(_Actor)
         crew = [actor.remote(Hire.of(make, serving), k) for k in range(workers)]
-        yield from keep_busy(crew, tasks, lambda one, task: one.run.remote(task), first_of)
+        yield from keep_busy(crew, tasks, lambda worker, task: worker.run.remote(task), first_of)
     finally:
         if started:
             ray.shutdown()

@@ -1,4 +1,4 @@
-"""The worker's end of a model that a process of its own has."""
+"""A worker's stand-in for the model that another process has."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from c2fa.asking.model import charge
 from c2fa.engines.contact import Contact, WorkerError, receive, send, shut_down
 from c2fa.engines.load import Load, Loads
 
-_FIRST_SECONDS = 3600.0  # that the first start may take beside the patience: weights are fetched, clusters grow
+_FIRST_SECONDS = 3600.0  # for the first start, on top of the patience: weights are fetched, clusters grow
 
 
 class ModelDiedError(RuntimeError):
-    """The model's process died each time it was asked this, and nothing else at that time."""
+    """The model's process died whenever it was asked this, the last time without any other request."""
 
 
 @dataclass(eq=False)
-class _Asked:
-    """A request under way: what is asked, and when it is there, the answer or the error."""
+class _Pending:
+    """A request under way and, once ``done``, its answer or error."""
 
     id: int
     what: str
@@ -44,10 +44,10 @@ class _Asked:
 
 
 class RemoteModel:
-    """A model that a process of its own has, which several workers share; what that one says of itself goes for it.
+    """A model in a process of its own, which several workers share; it has the attributes of the model itself.
 
-    Rows of inputs that the model masks itself travel as bits, and such an input travels once. A connection that breaks
-    is made again, and what was under way asked again.
+    An input that the model masks itself travels once, and its rows travel as bits. A broken connection is made again,
+    and unanswered requests are sent again.
     """
 
     def __init__(self, contact: Contact, number: int) -> None:
@@ -55,67 +55,67 @@ class RemoteModel:
         self._token = secrets.token_hex(8)
         self._ids = itertools.count()
         self._sending, self._reading = threading.RLock(), threading.RLock()
-        self._asked: weakref.WeakValueDictionary[int, _Asked] = weakref.WeakValueDictionary()
-        self._numbers: dict[int, int] = {}  # of the inputs that travel as bits, by their ids
-        self._there: set[int] = set()  # those that the other end has
-        self._dropped: deque[int] = deque()  # those that it can forget
-        self._told: dict[str, Any] = {}
+        self._pending: weakref.WeakValueDictionary[int, _Pending] = weakref.WeakValueDictionary()
+        self._numbers: dict[int, int] = {}  # the number of each input that the model masks, by its id
+        self._sent: set[int] = set()  # numbers of inputs that the other end has
+        self._dropped: deque[int] = deque()  # numbers of inputs that the other end can forget
+        self._facts: dict[str, Any] = {}
         self._spent = 0.0
         self._life, self._start_seconds = "", 0.0
-        self._blamed = False
+        self._died = False  # the model's process, of a request of this worker
         self.loads = Loads()
         self._pipe: Connection | None = None
-        self._connect(_FIRST_SECONDS + contact.patience)  # the engine ends the run where it cannot be made
+        self._connect(_FIRST_SECONDS + contact.patience)  # the engine ends the run where the model cannot be made
 
     # -- a model as any other
 
     def __call__(self, batch: Inputs) -> Any:
         """Ask for the outputs of a batch and wait for them."""
-        return self._wait(self._ask_rows(batch, careful=self._blamed))
+        return self._wait(self._ask_rows(batch, careful=self._died))
 
     def launch(self, batch: Inputs) -> Callable[[], Any]:
-        """Ask for the outputs of a batch; what is returned waits for them."""
-        self._blamed = False
+        """Ask for the outputs of a batch; the function that is returned waits for them."""
+        self._died = False
         return functools.partial(self._wait, self._ask_rows(batch))
 
     def encode_inputs(self, inputs: Any) -> Any:
-        """Make an input ready for a model that masks it itself, and send it there."""
+        """Encode an input for a model that masks it itself, and send it there; None where the model cannot."""
         encoded = self._encode_inputs(inputs)
         if encoded is None:
             return None
         try:
             payload = pickle.dumps(encoded, protocol=5)
-            number = self._take_in(encoded)
-        except Exception:  # it cannot be pickled, or it cannot be told when it is gone
+            number = self._assign_number(encoded)
+        except Exception:  # it cannot be pickled, or has no weak references
             return None
         self._send_input(number, payload)
         return encoded
 
     @functools.cached_property
     def name(self) -> str | None:
-        """What a ledger keeps outputs under; a hash of all weights takes its time, so that it is asked for."""
+        """The model's name in a ledger; sent only when asked for, because hashing all weights takes time."""
         name: str | None = self._wait(self._ask("name", None))
         return name
 
     @property
     def cost(self) -> float | None:
         """What this worker's rows have cost."""
-        return None if self._told["cost"] is None else self._spent
+        return None if self._facts["cost"] is None else self._spent
 
     def __getattr__(self, name: str) -> Any:
-        told: Mapping[str, Any] = self.__dict__.get("_told", {})
-        if name in told.get("methods", ()):  # of a language model
-            return lambda *given: self._wait(self._ask(name, given, careful=self._blamed))
-        if name not in told:
+        facts: Mapping[str, Any] = self.__dict__.get("_facts", {})
+        if name in facts.get("methods", ()):  # of a language model
+            return lambda *arguments: self._wait(self._ask(name, arguments, careful=self._died))
+        if name not in facts:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return told[name]
+        return facts[name]
 
-    # -- and what else its process does
+    # -- other work of the model's process
 
     @property
     def has_gpu(self) -> bool:
         """Whether the model's process works with a GPU."""
-        return bool(self._told["has_gpu"])
+        return bool(self._facts["has_gpu"])
 
     def segment(self, images: Sequence[Any], segment: str, options: Mapping[str, Any]) -> list[Any]:
         """Let the model's process segment photos."""
@@ -124,31 +124,30 @@ class RemoteModel:
 
     # -- requests
 
-    def _ask_rows(self, batch: Inputs, careful: bool = False) -> _Asked:
+    def _ask_rows(self, batch: Inputs, careful: bool = False) -> _Pending:
         if isinstance(batch, MaskedBatch):
             return self._ask("rows", batch.pieces, careful)
         return self._ask("batch", batch, careful)
 
-    def _ask(self, what: str, body: Any, careful: bool = False) -> _Asked:
-        asked = _Asked(next(self._ids), what, body, careful)
+    def _ask(self, what: str, body: Any, careful: bool = False) -> _Pending:
+        request = _Pending(next(self._ids), what, body, careful)
         with self._sending:
-            self._asked[asked.id] = asked
-            self._send(asked)
-        return asked
+            self._pending[request.id] = request
+            self._send(request)
+        return request
 
-    def _send(self, asked: _Asked) -> None:
+    def _send(self, request: _Pending) -> None:
         """Send a request, and before it the inputs that the other end does not have.
 
-        Where the connection is broken nothing is sent: whoever waits for the answer sees that, and sends it again.
+        On a broken connection nothing is sent: the thread that waits for the answer reconnects and sends it again.
         """
         with self._sending:
-            body = asked.body
-            if asked.what == "rows":
+            body = request.body
+            if request.what == "rows":
                 body = [
-                    (self._there_already(p.inputs), p.level, p.masks.shape[1], np.packbits(p.masks, axis=1))
-                    for p in body
+                    (self._sent_number(p.inputs), p.level, p.masks.shape[1], np.packbits(p.masks, axis=1)) for p in body
                 ]
-            elif asked.what == "batch":
+            elif request.what == "batch":
                 try:
                     body = pickle.dumps(body, protocol=5)
                 except Exception as error:
@@ -157,80 +156,81 @@ class RemoteModel:
                         "leave out models= and gpus=, so that each worker has a model of its own"
                     ) from error
             dropped = [self._dropped.popleft() for _ in range(len(self._dropped))]
-            self._there.difference_update(dropped)
-            self._put(("ask", asked.id, asked.what, asked.careful, body, dropped))
+            self._sent.difference_update(dropped)
+            self._put(("ask", request.id, request.what, request.careful, body, dropped))
 
-    def _there_already(self, inputs: Any) -> int:
-        """The number of an input, which the other end has from now on."""
+    def _sent_number(self, inputs: Any) -> int:
+        """The number of an input, which is sent if the other end does not have it."""
         number = self._numbers.get(id(inputs))
         if number is None:
-            number = self._take_in(inputs)
-        if number not in self._there:
+            number = self._assign_number(inputs)
+        if number not in self._sent:
             self._send_input(number, pickle.dumps(inputs, protocol=5))
         return number
 
-    def _take_in(self, inputs: Any) -> int:
+    def _assign_number(self, inputs: Any) -> int:
+        """Give an input a number for as long as it lives."""
         number = next(self._ids)
         weakref.finalize(inputs, self._forget, id(inputs), number).atexit = False
         self._numbers[id(inputs)] = number
         return number
 
-    def _forget(self, place: int, number: int) -> None:
-        """An input is gone. This may be called anywhere, so that the other end is told with the next request."""
-        if self._numbers.get(place) == number:
-            del self._numbers[place]
+    def _forget(self, id_: int, number: int) -> None:
+        """Note that an input is gone; the next request says so, because the collector calls this in any thread."""
+        if self._numbers.get(id_) == number:
+            del self._numbers[id_]
             self._dropped.append(number)
 
     def _send_input(self, number: int, payload: bytes) -> None:
         with self._sending:
             self._put(("input", number, payload))
-            self._there.add(number)
+            self._sent.add(number)
 
     def _put(self, message: Any) -> None:
         if self._pipe is not None:
             try:
                 send(self._pipe, message)
             except OSError:
-                shut_down(self._pipe)  # for whoever waits for an answer
+                shut_down(self._pipe)  # so that the thread that waits for an answer reconnects
 
-    def _wait(self, asked: _Asked) -> Any:
-        """The answer to a request, when it is there; its error is raised."""
-        while not asked.done:
+    def _wait(self, request: _Pending) -> Any:
+        """Wait for the answer to a request, and return it or raise its error."""
+        while not request.done:
             with self._reading:
-                if not asked.done:
+                if not request.done:
                     self._read_one()
-        charge(asked.cost)
-        if asked.error is not None:
-            raise asked.error
-        return asked.answer
+        charge(request.cost)
+        if request.error is not None:
+            raise request.error
+        return request.answer
 
     def _read_one(self) -> None:
         try:
             if self._pipe is None:
                 raise EOFError
-            id_, answer, error, cost, told, load = receive(self._pipe)
+            id_, answer, error, cost, facts, load = receive(self._pipe)
         except (EOFError, OSError):
             self._reconnect()
             return
-        self._take_told(told, load)
-        asked = self._asked.get(id_)
-        if asked is not None:  # else nobody waits for it any more
-            asked.answer, asked.error, asked.cost = answer, error, cost
-            asked.done = True
+        self._take_facts(facts, load)
+        request = self._pending.get(id_)
+        if request is not None:  # else nobody waits for it any more
+            request.answer, request.error, request.cost = answer, error, cost
+            request.done = True
         self._spent += cost
 
-    def _take_told(self, told: Mapping[str, Any] | None, load: Load | None) -> None:
-        if told is not None:
-            self._told.update(told)
+    def _take_facts(self, facts: Mapping[str, Any] | None, load: Load | None) -> None:
+        if facts is not None:
+            self._facts.update(facts)
             for name in ("__name__", "__qualname__"):
-                setattr(self, name, self._told[name])
+                setattr(self, name, self._facts[name])
         if load is not None:
             self.loads[f"{self._number}-{self._life}"] = load
 
     # -- the connection
 
     def _connect(self, seconds: float) -> Mapping[int, str]:
-        """Connect within so many seconds, and return the requests of this worker of which a process has died."""
+        """Connect within ``seconds``, and return this worker's requests of which a process has died, with reasons."""
         deadline = time.monotonic() + seconds
         while True:
             pipe = self._contact.connect(self._number)
@@ -254,14 +254,14 @@ class RemoteModel:
         self._pipe = pipe
         self._life, self._start_seconds = hello["life"], hello["start_seconds"]
         self._encode_inputs: Callable[[Any], Any] = pickle.loads(hello["encode_inputs"])
-        self._take_told(hello["told"], None)
+        self._take_facts(hello["facts"], None)
         deaths: Mapping[int, str] = hello["deaths"]
         return deaths
 
     def _reconnect(self) -> None:
-        """Connect again and ask again what was under way; where a process has died it is asked with care.
+        """Connect again and send unanswered requests again, with care if another process answers now.
 
-        After a time without a connection each further call tries once.
+        Once the wait for a connection was in vain, each further call tries only once.
         """
         with self._sending:
             seconds, life = 0.0, self._life
@@ -269,19 +269,19 @@ class RemoteModel:
                 self._pipe.close()
                 self._pipe = None
                 seconds = self._contact.patience + 3.0 * self._start_seconds  # the next start may take longer
-            self._there.clear()
+            self._sent.clear()
             deaths = self._connect(seconds)
-            for asked in [asked for asked in self._asked.values() if not asked.done]:
-                if asked.id in deaths:
-                    asked.error, asked.done = ModelDiedError(deaths[asked.id]), True
-                    self._blamed = True
+            for request in [request for request in self._pending.values() if not request.done]:
+                if request.id in deaths:
+                    request.error, request.done = ModelDiedError(deaths[request.id]), True
+                    self._died = True
                 else:
-                    asked.careful = asked.careful or self._life != life
-                    self._send(asked)
+                    request.careful = request.careful or self._life != life
+                    self._send(request)
 
 
 def connected(contact: Contact, number: int) -> RemoteModel:
-    """The model for the worker that this process is; photos are segmented where the GPU is."""
+    """The shared model for this worker process; photos are then segmented where the GPU is."""
     model = RemoteModel(contact, number)
     if model.has_gpu:
         from c2fa.maskers import _segmenting

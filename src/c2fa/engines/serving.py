@@ -1,8 +1,8 @@
-"""The process that has the model, for workers that read, segment, draw masks and fit.
+"""The model process, for workers that read inputs, segment, draw masks and fit.
 
-One thread calls the model, with rows of several workers in one call, and another waits for the answers, so that a model
-that can begin a call while another is under way always has one at work and one that waits. Each worker's connection has
-two threads of its own, one that reads and one that sends, so that nobody waits for a worker that is slow or dead.
+One thread begins calls of the model, with rows of several workers in one call, and another waits for the answers. A
+model that can begin a call before the last one has ended is therefore never idle. Each worker's connection has a thread
+that reads and one that sends, so nobody waits for a worker that is slow or dead.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from c2fa.engines.load import Meter, TimeLimit, has_gpu
 
 @dataclass(frozen=True, eq=False)
 class Serving:
-    """How a run's workers share its model: in so many processes, or ``here``, answered by threads of this process.
+    """How a run's workers share its model: in processes, as many as ``models``, or ``here``, in threads of this one.
 
     Parameters
     ----------
     make
-        Makes the model, in its own process alone.
+        Makes the model; called in the model's process alone.
     gpu
-        Whether each process that has it has a GPU, and workers none.
+        Whether each model process has a GPU of its own, and workers have none.
     batch_size
-        The most rows in one call; by default what the model says of itself, else 64.
+        The most rows in one call; by default the model's own ``batch_size``, else 64.
     timeout
-        Seconds that one call may take. The process is ended then, and another started.
+        Seconds that one call may take; after that, the process is ended and another started.
     """
 
     make: Callable[[], Model]
@@ -59,11 +59,11 @@ class Serving:
     timeout: float | None = None
 
     def portable(self) -> Serving:
-        """The same, ready to travel: what makes the model is read only when the model is made."""
+        """The same, ready for other processes: ``make`` is unpickled only when the model is made."""
         return replace(self, make=_Packed(dumps(self.make, "the model")))
 
     def start(self, number: int, host: str = LOCAL) -> Server:
-        """Load the model and let workers connect; ``run`` of what is returned answers them."""
+        """Load the model and let workers connect; they get answers once ``run`` of the server is called."""
         journal = Journal(self.contact.file(number).with_suffix(".notes"))
         starts = len(journal.deaths.get(("loading",), ()))
         if starts >= 3:
@@ -99,7 +99,7 @@ class Serving:
 
 @dataclass(frozen=True, eq=False)
 class _Packed:
-    """What makes a model, as bytes: reading them may import as much as the model itself, or fail."""
+    """A pickled constructor of a model: unpickling may import as much as the model itself, or fail."""
 
     payload: bytes
 
@@ -117,30 +117,30 @@ class Server:
         self.batch_size = serving.batch_size or describe(model).batch_size or 64
         self.life = secrets.token_hex(4)
         self.waiting: deque[Request] = deque()
-        self.changed = threading.Condition()  # of what waits or is under way
+        self.changed = threading.Condition()  # notified when ``waiting`` or ``under_way`` change
         self.under_way: deque[tuple[Call, list[Request]]] = deque()
         self.asides: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self.calls = Calls(model)
         self.expect = describe(model).expect
         self.encode_inputs = dumps(describe(model).encode_inputs, "the model's encode_inputs")
-        self.limit = TimeLimit(serving.timeout, journal.late, first=2)  # one to begin a call, one to wait for it
+        self.limit = TimeLimit(serving.timeout, journal.late, first=2)  # beginning a call, and waiting for it
         self.meter, self.has_gpu = Meter(), has_gpu()
         self.guests: weakref.WeakSet[Guest] = weakref.WeakSet()
         self.door: socket.socket | None = None
         self.address: Address | None = None
         self.stopped = False
-        self.widths: dict[int, set[str]] = {}  # workers whose rows, with no others beside them, got so many outputs
-        self.names = {  # what provenance calls the model
+        self.widths: dict[int, set[str]] = {}  # numbers of outputs, and the workers that got them in calls of their own
+        self.names = {  # by which provenance calls the model
             name: getattr(model, name, getattr(type(model), name)) for name in ("__name__", "__qualname__")
         }
         self.language = {
             name: getattr(model, name) for name in ("special_tokens", "max_new_tokens") if hasattr(model, name)
         }
         self.language["methods"] = tuple(name for name in (*CALLS, *BESIDE) if hasattr(model, name))
-        self.told()  # what the model says of itself may be wrong, which ends the run here and not in each connection
+        self.facts()  # a mistake in the model's own description ends the run here, and not in each connection
 
-    def told(self) -> dict[str, Any]:
-        """What the model says of itself."""
+    def facts(self) -> dict[str, Any]:
+        """The attributes of the model that workers need."""
         described = describe(self.model)
         return {
             "output_names": described.output_names,
@@ -167,7 +167,7 @@ class Server:
                 line = door.accept()[0]
                 if line.family != getattr(socket, "AF_UNIX", None):
                     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            except OSError:  # whoever connected is gone, or the door is closed
+            except OSError:  # the worker is gone already, or the door is closed
                 time.sleep(0.01)
                 continue
             guest = Guest(Connection(line.detach()), self)
@@ -175,20 +175,20 @@ class Server:
             guest.begin()
 
     def stop(self) -> None:
-        """Have ``run`` return, and hang up on all workers: for a process that has other things to do than this."""
+        """Let ``run`` return and hang up on all workers, in a process that goes on without the model."""
         with self.changed:
             self.stopped = True
             self.changed.notify_all()
         if self.door is not None:
             with contextlib.suppress(OSError):
-                self.door.shutdown(socket.SHUT_RDWR)  # which wakes the thread that waits for workers
+                self.door.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for workers
             self.door.close()
             remove_socket(self.address)
         for guest in list(self.guests):
             guest.hang_up()
 
     def put(self, request: Request) -> None:
-        """A worker asks something: for rows of the model, or for something that need not wait for them."""
+        """Queue a request of a worker; one that does not call the model need not wait for those that do."""
         if request.what not in ("rows", "batch", *CALLS):
             self.asides.put(request)
             return
@@ -208,7 +208,7 @@ class Server:
             while (request := self._next()) is not None:
                 requests = self._take(self.batch_size)
                 if request.careful:
-                    self.journal.at(request.guest.token, request.id)  # nothing else can be what kills the process
+                    self.journal.at(request.guest.token, request.id)  # only this request can kill the process now
                     self._begin(requests)
                     with self.changed:
                         self.changed.wait_for(lambda: not self.under_way)
@@ -220,14 +220,16 @@ class Server:
             aside.join()
 
     def _next(self) -> Request | None:
-        """The oldest request, when the model has room for it; None where this is to stop."""
+        """Wait for the oldest request until the model has room for it; None once the server is stopped."""
         with self.changed:
             while not self.stopped:
                 while self.waiting and self.waiting[0].guest.gone:
                     self.waiting.popleft()
-                # One is at work, one waits on the device, and one is being prepared for it.
-                if self.waiting and len(self.under_way) < (1 if self.waiting[0].careful else 3):
-                    return self.waiting[0]
+                if self.waiting:
+                    # One call runs, one waits on the device, and one is being prepared.
+                    room = 1 if self.waiting[0].careful else 3
+                    if len(self.under_way) < room:
+                        return self.waiting[0]
                 begin, idle = time.monotonic(), not (self.waiting or self.under_way)
                 self.changed.wait()
                 if idle:
@@ -235,23 +237,24 @@ class Server:
         return None
 
     def _take(self, most: int) -> list[Request]:
-        """Take the oldest request, and those that can be answered with it."""
+        """Take the oldest request, and others that can share its call, of at most ``most`` rows."""
         with self.changed:
             first = self.waiting.popleft()
-            taken, rows, left = [first], first.rows, deque[Request]()
-            strange = self._usual_width() is None  # a call has as many outputs for all, because of any of them
+            together, rows, left = [first], first.rows, deque[Request]()
+            # All rows of a call get one number of outputs, which a bad row may change: the usual one must be known.
+            shares = not first.alone and self._usual_width() is not None
             for request in (request for request in self.waiting if not request.guest.gone):
-                joins = request.kind == first.kind and not (first.alone or request.alone or strange)
+                joins = shares and request.kind == first.kind and not request.alone
                 if joins and rows + request.rows <= most:
-                    taken.append(request)
+                    together.append(request)
                     rows += request.rows
                 else:
                     left.append(request)
             self.waiting = left
-            return taken
+            return together
 
     def _begin(self, requests: list[Request]) -> None:
-        """Begin a call of the model; one that cannot begin several goes through it here."""
+        """Begin a call of the model; a model without ``launch`` answers it here."""
         self.meter.begin()
         first, rows = requests[0], sum(request.rows for request in requests)
         with self.limit:
@@ -260,7 +263,7 @@ class Server:
             else:
                 call = self.calls.begin([inputs for request in requests for inputs in request.body], rows)
             if self.calls.launch is None or first.what in CALLS:
-                with contextlib.suppress(Exception):  # it is raised again where answers are waited for
+                with contextlib.suppress(Exception):  # raised again in the thread that waits for answers
                     call.reply()
         with self.changed:
             self.under_way.append((call, requests))
@@ -280,7 +283,7 @@ class Server:
                 with self.changed:
                     self.under_way.popleft()
                     self.changed.notify_all()
-        except BaseException:  # a model that ends its process would end this thread alone
+        except BaseException:  # a model that calls sys.exit() would end this thread alone
             traceback.print_exc()
             os._exit(1)
 
@@ -306,28 +309,28 @@ class Server:
                 self._reply(request, answer)
         elif len(requests) == 1:
             self._reply(first, error=error)
-        else:  # each worker's rows are asked about alone, so that an error reaches the one that it belongs to
+        else:  # each request is tried alone, so that the error reaches the worker that it belongs to
             for request in requests:
                 request.alone = True
             with self.changed:
                 self.waiting.extendleft(reversed(requests))
 
     def _check_width(self, width: int, requests: list[Request]) -> None:
-        """Refuse outputs of another number than usual, which may be the doing of one of several workers."""
+        """Refuse an unusual number of outputs for the rows of several workers, as one of them may be the cause."""
         if len(requests) == 1:
             self.widths.setdefault(width, set()).add(requests[0].guest.token)
         elif width != self._usual_width():
             raise QueryError("rows of another width")
 
     def _usual_width(self) -> int | None:
-        """How many outputs the model gives a row, once two workers agree on that."""
+        """The model's number of outputs for a row, once two workers got the same; None before."""
         most = max(self.widths, key=lambda width: len(self.widths[width]), default=0)
         return most if len(self.widths.get(most, ())) > 1 else None
 
-    # -- the thread that answers what is no call of the model
+    # -- the thread that answers requests without a call of the model
 
     def _answer_asides(self) -> None:
-        """Answer what has come, requests of one kind together, until the end is asked for."""
+        """Answer waiting requests, those of one kind together, until None comes."""
         while (request := self.asides.get()) is not None:
             kinds: dict[str, list[Request]] = {str(request.kind): [request]}
             for _ in range(self.asides.qsize()):
@@ -336,14 +339,14 @@ class Server:
                     return
                 kinds.setdefault(str(other.kind), []).append(other)
             for requests in kinds.values():
-                self._answer_about(requests)
+                self._answer_kind(requests)
 
-    def _answer_about(self, requests: list[Request]) -> None:
-        """Answer what is no call of the model; requests to segment photos are answered together."""
+    def _answer_kind(self, requests: list[Request]) -> None:
+        """Answer requests of one kind: to segment photos, for a method of a language model, or for the model's name."""
         answers: Sequence[Any]
         try:
             if requests[0].what == "segment":
-                from c2fa.maskers import _segmenting  # with scipy, which other models' processes need not load
+                from c2fa.maskers import _segmenting  # here, because it loads scipy
 
                 _, segment, options = requests[0].body
                 images = [image for request in requests for image in request.body[0]]
@@ -363,4 +366,4 @@ class Server:
 
     def _reply(self, request: Request, answer: Any = None, error: Exception | None = None) -> None:
         load = self.meter.load()
-        request.guest.reply(request.id, answer, error, request.cost, self.told(), load)
+        request.guest.reply(request.id, answer, error, request.cost, self.facts(), load)

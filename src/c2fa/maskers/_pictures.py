@@ -1,4 +1,4 @@
-"""One image, whatever it came as: how it looks with segments masked, where they are and which are neighbours."""
+"""One image, of a file, Pillow, numpy or torch: how it is read, and painted with some segments masked."""
 
 from __future__ import annotations
 
@@ -45,14 +45,13 @@ class LazyBatch(Sequence[Any]):
 
 @dataclass(eq=False)
 class Picture:
-    """An image with its channel axis (None for grey values alone) and its looks for people, (H, W, 3) uint8.
+    """An image, its channel axis (None if it has none), and how it looks to people: ``rgb``, (H, W, 3) uint8.
 
-    The label map may be that of a reduced copy (``pixels.shrink``); a label then stands for a block of pixels. Map and
-    baseline are kept as small as they can be, for the way to another process: the baseline is one colour where it is
-    the same everywhere.
+    The label map may be that of a reduced copy (``views.images.shrink``), in which a label stands for a block of
+    pixels. A baseline that is the same everywhere is a single pixel, so that little travels to other processes.
     """
 
-    given: Any
+    original: Any
     values: Any
     channel: int | None
     rgb: npt.NDArray[np.uint8]
@@ -63,7 +62,7 @@ class Picture:
         values = host_array(self.values)
         arrays = {"labels": host_array(self.labels), "baseline": host_array(self.baseline)}
         nothing = np.empty((0, 0, 3), dtype=np.uint8)
-        return {"given": values, "values": values, "channel": self.channel, "rgb": nothing, **arrays}
+        return {"original": values, "values": values, "channel": self.channel, "rgb": nothing, **arrays}
 
     @property
     def size(self) -> tuple[int, int]:
@@ -72,7 +71,7 @@ class Picture:
 
     @functools.cached_property
     def small(self) -> npt.NDArray[np.uint8]:
-        """The reduced copy that is segmented and shown; the image's own looks where it is small enough."""
+        """The copy of ``rgb`` that is segmented and shown, reduced where the image is large."""
         return shrink(self.rgb)
 
     @property
@@ -80,25 +79,25 @@ class Picture:
         return is_tensor(self.values)
 
     def prepare(self, labels: IntArray, fill: Any) -> None:
-        """Keep the labels and the baseline, which has the layout of the image."""
+        """Set the label map and, in the layout of the image, the baseline."""
         self.labels = labels.astype(np.int16 if labels.max() < 2**15 else np.int32)
         baseline = self._from_last(_baseline(_to_last(host_array(self.values), self.channel), labels, fill))
         pixel = baseline.take([0], axis=self._sides[0]).take([0], axis=self._sides[1])
         baseline = np.ascontiguousarray(pixel if (baseline == pixel).all() else baseline)
         self.baseline = baseline.astype(host_array(self.values).dtype)
         if self.is_tensor:
-            there = self.on(self.values.device)
-            self.labels, self.baseline = there.labels, there.baseline
+            moved = self.on(self.values.device)
+            self.labels, self.baseline = moved.labels, moved.baseline
 
     def on(self, device: Any) -> Picture:
         """The image with its labels and its baseline as tensors on a device."""
-        values = _there(self.values, device)
-        baseline = _there(self.baseline, device).to(values.dtype)
-        return Picture(values, values, self.channel, self.rgb, _there(self.labels, device), baseline)
+        values = _to_device(self.values, device)
+        baseline = _to_device(self.baseline, device).to(values.dtype)
+        return Picture(values, values, self.channel, self.rgb, _to_device(self.labels, device), baseline)
 
     @functools.cached_property
     def _on_host(self) -> tuple[npt.NDArray[Any], IntArray]:
-        """The baseline and the label of each entry, not pixel: a plain copy is several times faster."""
+        """The baseline and the label of each entry: painting is several times faster than by pixels."""
         depth = 1 if self.channel is None else int(self.values.shape[self.channel])
         labels = np.broadcast_to(self.labels[..., None], (*self.labels.shape, depth))
         baseline = np.ascontiguousarray(np.broadcast_to(self.baseline, self.values.shape))
@@ -120,11 +119,11 @@ class Picture:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it came as an array or a tensor."""
-        return self.values is self.given or self.is_tensor
+        """Whether the original is an array or a tensor."""
+        return self.values is self.original or self.is_tensor
 
     def empty(self, rows: int, images: int) -> Any:
-        """An array for many rows of images like this one."""
+        """An uninitialised batch, (rows, images, ...), of images like this one."""
         shape = (rows, images, *self.values.shape)
         return self.values.new_empty(shape) if self.is_tensor else np.empty(shape, dtype=self.values.dtype)
 
@@ -133,13 +132,13 @@ class Picture:
         if self.is_tensor:
             import torch
 
-            kept = _there(masks, self.values.device)[:, self.labels.long()]
+            keep = _to_device(masks, self.values.device)[:, self.labels.long()]
             for axis, length in enumerate(self.size, start=1):
-                if kept.shape[axis] != length:
-                    kept = kept.index_select(axis, _there(block_of(length, kept.shape[axis]), kept.device))
+                if keep.shape[axis] != length:
+                    keep = keep.index_select(axis, _to_device(block_of(length, keep.shape[axis]), keep.device))
             if self.channel is not None:
-                kept = kept.unsqueeze(1 if self.channel == 0 else -1)
-            torch.where(kept, self.values, self.baseline, out=out)
+                keep = keep.unsqueeze(1 if self.channel == 0 else -1)
+            torch.where(keep, self.values, self.baseline, out=out)
             return
         baseline, entries = self._on_host
         for row, target in zip(masks, out, strict=True):
@@ -147,25 +146,25 @@ class Picture:
             np.copyto(target, self.values, where=enlarge(row.take(entries), self.size, self._sides))
 
     def shown(self, mask: BoolArray) -> Any:
-        """The image under one mask, in the type that came in; the very object where nothing is masked."""
+        """The image under one mask, in the original's type; the original itself where nothing is masked."""
         if mask.all():
-            return self.given
+            return self.original
         out = self.empty(1, 1)[0]
         self.paint(mask[None], out)
-        if is_pil(self.given):
+        if is_pil(self.original):
             from PIL import Image
 
             return Image.fromarray(out[0])
         return out[0]
 
 
-def _there(array: Any, device: Any) -> Any:
+def _to_device(array: Any, device: Any) -> Any:
     """An array, or a tensor, as a tensor on a device."""
     return array.to(device) if is_tensor(array) else on_device(array, device)
 
 
 def is_pil(x: Any) -> bool:
-    """Whether it is an image of Pillow, which need not be installed."""
+    """Whether x is a Pillow image; Pillow need not be installed."""
     return any(kind.__module__.startswith("PIL.") for kind in type(x).__mro__)
 
 
@@ -177,14 +176,14 @@ def read_image(path: str | os.PathLike[str]) -> Any:
     """The PIL image of a file, turned as its camera was held."""
     pillow, operations = need("PIL.Image", "images"), need("PIL.ImageOps", "images")
     if not os.path.isfile(path):
-        shown = os.fspath(path).partition("?")[0][:200]  # what follows in an address may be a key
+        name = os.fspath(path).partition("?")[0][:200]  # an address may hold a key behind the '?'
         raise FileNotFoundError(
-            f"there is no file {shown!r}; an image is an array or a path, and what is at an address "
+            f"there is no file {name!r}; an image is an array or a path, and what is at an address "
             "must be downloaded first"
         )
     try:
         with pillow.open(path) as opened:
-            return operations.exif_transpose(opened)  # a copy that is read, also where there is nothing to turn
+            return operations.exif_transpose(opened)  # a copy whose pixels are read, even if nothing is to be turned
     except (OSError, ValueError, SyntaxError, pillow.DecompressionBombError) as error:
         raise ValueError(f"cannot read {os.fspath(path)!r} as an image: {error}") from error
 
@@ -192,7 +191,7 @@ def read_image(path: str | os.PathLike[str]) -> Any:
 def picture(x: Any, channels: str) -> Picture:
     """Read a PIL image, an array or a tensor, (H, W), (H, W, C) or (C, H, W)."""
     if is_pil(x):
-        # What an array cannot give back (a palette, inks) is RGB from here on, whether or not anything is masked.
+        # Modes that an array cannot give back (a palette, inks) become RGB, whether or not anything is masked.
         if x.mode not in ("1", "L", "LA", "I", "I;16", "F", "RGB", "RGBA"):
             x = x.convert("RGB")
         values: Any = np.asarray(x)
@@ -227,7 +226,7 @@ def _to_last(values: npt.NDArray[Any], channel: int | None) -> npt.NDArray[Any]:
 
 
 def _rgb(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """Make (H, W, 3) uint8 of (H, W, C): as it is, from 0..1, or stretched over the range it has."""
+    """Make (H, W, 3) uint8 of values (H, W, C): taken as 0..255, as 0..1, or stretched over their own range."""
     colour = values[..., :3] if values.shape[-1] >= 3 else np.repeat(values[..., :1], 3, axis=-1)
     if colour.dtype == np.uint8:
         return np.ascontiguousarray(colour)
@@ -251,7 +250,7 @@ def _baseline(values: npt.NDArray[Any], labels: IntArray, fill: Any) -> npt.NDAr
     elif fill == "blur":
         from scipy.ndimage import gaussian_filter
 
-        small = shrink(real)  # nothing that is smaller than a block survives the blur, which would take a minute
+        small = shrink(real)  # at full size the blur would take a minute, and hide blocks of pixels anyway
         blurred = gaussian_filter(small, (max(small.shape[:2]) / 16,) * 2 + (0.0,), mode="nearest")
         baseline = enlarge(blurred, (real.shape[0], real.shape[1]))
     else:

@@ -1,9 +1,9 @@
 """Quickshift as array operations, with the segments of scikit-image's ``quickshift``, and colours for the eye.
 
 Quickshift (Vedaldi and Soatto, 2008) links each pixel to the nearest one of higher density and cuts long links; the
-trees are the segments. Three things make it faster than scikit-image's: a pair of pixels adds to the density of both;
-long lines of numbers are computed at a time; and a pixel looks for its parent from the nearest neighbours outwards, and
-stops where none further out can be nearer in colour and place, which in photos is after a few.
+trees are the segments. Three things make it faster than scikit-image's: each pair of pixels is computed once, for both
+densities; numpy works on long runs of pixels; and the search for a pixel's parent goes from the nearest neighbours
+outwards and stops, in photos after a few, when none further out can be nearer in colour and place.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ class Quickshift:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Quickshift | None:
-        """These options, or None where they are for scikit-image itself to take or to refuse."""
-        known = set(options) <= {"ratio", "kernel_size", "max_dist"}
-        if not known or not all(isinstance(number, int | float) and isfinite(number) for number in options.values()):
+        """These options, or None for those that scikit-image itself must take or refuse."""
+        supported = set(options) <= {"ratio", "kernel_size", "max_dist"}
+        if not supported or not all(isinstance(value, int | float) and isfinite(value) for value in options.values()):
             return None
         how = cls(**options)
         return how if how.kernel_size >= 1 else None
 
     @property
     def reach(self) -> int:
-        """How many rows and columns away a pixel's neighbours are at most."""
+        """The most rows, and the most columns, between a pixel and its neighbours."""
         return ceil(3 * self.kernel_size)
 
     @property
     def falloff(self) -> float:
-        """The factor of a squared distance in the logarithm of what a neighbour adds to a density."""
+        """The f by which a neighbour at distance d adds exp(f d²) to a pixel's density."""
         return -0.5 / (self.kernel_size * self.kernel_size)
 
 
@@ -61,7 +61,7 @@ def quickshift(image: Photo, how: Quickshift) -> IntArray:
 
 
 def linear(srgb: FloatArray) -> FloatArray:
-    """The light of sRGB from 0 to 1."""
+    """The linear light of sRGB values, both from 0 to 1."""
     return np.where(srgb > 0.04045, ((srgb + 0.055) / 1.055) ** 2.4, srgb / 12.92)
 
 
@@ -69,7 +69,7 @@ LINEAR = linear(np.arange(256, dtype=np.float64) * (1.0 / 255.0))  # of each byt
 
 
 def lab(light: FloatArray, xyz_of_rgb: FloatArray = XYZ, white: FloatArray | float = WHITE) -> FloatArray:
-    """Light of red, green and blue, (…, 3), in CIE Lab, where distances are about what the eye makes of them.
+    """CIE Lab of linear red, green and blue, (…, 3); distances in it are about those that the eye sees.
 
     >>> lab(np.array([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]])).round().astype(int).tolist()
     [[100, 0, 0], [53, 80, 67]]
@@ -82,15 +82,15 @@ def lab(light: FloatArray, xyz_of_rgb: FloatArray = XYZ, white: FloatArray | flo
 
 @lru_cache(maxsize=4)
 def noise(height: int, width: int) -> FloatArray:
-    """What breaks ties between densities, drawn as scikit-image does: the same for all photos of a size."""
-    drawn: FloatArray = np.random.default_rng(42).normal(scale=0.00001, size=(height, width))
-    drawn.flags.writeable = False
-    return drawn
+    """Noise that breaks ties between densities, as scikit-image draws it: the same for all photos of a size."""
+    values: FloatArray = np.random.default_rng(42).normal(scale=0.00001, size=(height, width))
+    values.flags.writeable = False
+    return values
 
 
 @lru_cache(maxsize=16)
 def shifts(reach: int, height: int, width: int) -> tuple[tuple[int, int, int], ...]:
-    """From a pixel to its neighbours, the nearest first: squared distance, rows, columns."""
+    """The neighbours of a pixel, the nearest first: squared distance, rows down, columns to the right."""
     rows, columns = min(reach, height - 1), min(reach, width - 1)
     return tuple(
         sorted(
@@ -103,11 +103,10 @@ def shifts(reach: int, height: int, width: int) -> tuple[tuple[int, int, int], .
 
 
 def _densities(colours: FloatArray, how: Quickshift, chunk: int = 2**15) -> FloatArray:
-    """The sum over a pixel's neighbours, and itself, of a Gaussian of their distance in colour and place.
+    """Each pixel's density: the sum over its neighbours and itself of a Gaussian of the distance in colour and place.
 
-    Rows are laid out in one line with a margin of colours between them that are too far to add anything, so that a
-    shift is one offset for all pixels, and numpy runs over long stretches of memory. The numbers of a chunk of pixels
-    stay in a core's own cache.
+    Rows lie in one line, with margins between them whose colours are too far away to add anything. A shift is then one
+    offset for all pixels, and numpy works on long runs of memory. A chunk of pixels fits into a core's own cache.
     """
     _, height, width = colours.shape
     stride = width + how.reach
@@ -140,13 +139,13 @@ def _densities(colours: FloatArray, how: Quickshift, chunk: int = 2**15) -> Floa
 
 
 def _parents(colours: FloatArray, densities: FloatArray, how: Quickshift) -> IntArray:
-    """For each pixel, in one line, the nearest of higher density within reach and ``max_dist``, or itself.
+    """For each pixel, in one line, the nearest pixel of higher density within reach and ``max_dist``, or itself.
 
-    Of two as near as one another it is the one that comes first in the photo.
+    Of two that are equally near, it is the first in the photo.
     """
     height, width = densities.shape
     stride, margin = width + how.reach, how.reach * (width + how.reach)
-    # Nothing is lower than what lies outside; numpy takes what lies before the first margin from the end of the last.
+    # No pixel is lower than the margins. An index before the first margin is negative, and reads the end of the last.
     line = np.full((height + 2 * how.reach, stride), -np.inf)
     line[how.reach : -how.reach, :width] = densities
     density = line.ravel()
@@ -169,8 +168,8 @@ def _parents(colours: FloatArray, densities: FloatArray, how: Quickshift) -> Int
         between = colour[:, here] - colour[:, other]
         between *= between
         distance = between[0] + between[1] + between[2] + float(down * down) + float(right * right)
-        found = closest[here]
-        better = (distance < found) | ((distance == found) & (other < parent[here]))
+        nearest = closest[here]
+        better = (distance < nearest) | ((distance == nearest) & (other < parent[here]))
         closest[here[better]] = distance[better]
         parent[here[better]] = other[better]
     too_far = np.sqrt(closest) > how.max_dist

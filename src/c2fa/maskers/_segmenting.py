@@ -16,7 +16,7 @@ from c2fa.maskers._quickshift import XYZ, Photo, Quickshift, lab, linear, quicks
 from c2fa.structure import FloatArray, IntArray
 from c2fa.views.images import enlarge
 
-# Where it is set, it segments what a GPU is good at in place of this process: it asks the process that owns the GPU.
+# If set, it runs quickshift in place of this process, by asking the process that has the GPU.
 elsewhere: Callable[[Sequence[Photo], str, Mapping[str, Any]], list[IntArray]] | None = None
 
 
@@ -41,8 +41,7 @@ def label_maps(images: Sequence[Photo], segment: str, options: Mapping[str, Any]
         return maps
     if elsewhere is not None:
         return elsewhere(images, segment, options)
-    # Torch takes seconds to load, which is for others to decide.
-    torch = sys.modules.get("torch")
+    torch = sys.modules.get("torch")  # not imported here, because that takes seconds
     if torch is not None and torch.cuda.is_available() and find_spec("triton") is not None:
         from c2fa.maskers import _triton
 
@@ -50,7 +49,7 @@ def label_maps(images: Sequence[Photo], segment: str, options: Mapping[str, Any]
             if _triton.runs(how):
                 return _triton.quickshift(images, how)
         except torch.OutOfMemoryError:
-            pass  # others have filled the device
+            pass  # the GPU's memory is full
     return [quickshift(image, how) for image in images]
 
 
@@ -63,22 +62,22 @@ def segment_means(values: npt.NDArray[Any], labels: IntArray) -> FloatArray:
 
 
 def places(labels: IntArray) -> list[str]:
-    """For each label, in words, the ninth of the image where its middle is.
+    """For each label, the name of the ninth of the image where its middle is.
 
-    What surrounds its own middle, so that little of it is there, is said to be where most of it is.
+    A segment that surrounds its own middle, with little of it inside, goes by the ninth that has most of it.
 
     >>> places(np.array([[0, 1, 2], [0, 1, 3], [0, 1, 4]]))
     ['centre left', 'centre', 'top right', 'centre right', 'bottom right']
     """
     (height, width), count, flat = labels.shape, int(labels.max()) + 1, labels.ravel()
     ninth = 3 * (np.arange(height) * 3 // height)[:, None] + np.arange(width) * 3 // width
-    held = np.bincount(9 * flat + ninth.ravel(), minlength=9 * count).reshape(count, 9)
-    sizes, most = held.sum(axis=1), held.argmax(axis=1)
+    pixels = np.bincount(9 * flat + ninth.ravel(), minlength=9 * count).reshape(count, 9)
+    sizes, most = pixels.sum(axis=1), pixels.argmax(axis=1)
     y = np.bincount(flat, np.repeat((np.arange(height) + 0.5) / height, width)) / sizes
     x = np.bincount(flat, np.tile((np.arange(width) + 0.5) / width, height)) / sizes
     middle = 3 * (3 * y).astype(np.intp) + (3 * x).astype(np.intp)
     every = np.arange(count)
-    best = np.where(2 * held[every, middle] >= held[every, most], middle, most)
+    best = np.where(2 * pixels[every, middle] >= pixels[every, most], middle, most)
     names = [f"{row} {column}" for row in ("top", "centre", "bottom") for column in ("left", "centre", "right")]
     names[4] = "centre"
     return [names[k] for k in best.tolist()]
@@ -97,8 +96,8 @@ def looks(rgb: npt.NDArray[np.uint8], labels: npt.NDArray[np.int32]) -> dict[str
     def mean(values: npt.NDArray[Any]) -> FloatArray:
         return np.bincount(flat, values.ravel()) / sizes
 
-    shown = enlarge(rgb, (height, width))  # labels of one's own may be those of the image at full size
-    red, green, blue = (shown[..., c] / 255 for c in range(3))
+    pixels = enlarge(rgb, (height, width))  # a user's own label map may be that of the full image
+    red, green, blue = (pixels[..., c] / 255 for c in range(3))
     grey = (red + green + blue) / 3
     fields = {
         "red": mean(red),
@@ -119,7 +118,7 @@ def superpixel_graph(rgb: npt.NDArray[np.uint8], labels: IntArray) -> Graph:
     (``docs/budget.md``).
     """
     count = int(labels.max()) + 1
-    # White is what the three lights make together, and not the standard's, which is rounded otherwise.
+    # White is the sum of the three lights, because the standard's white is rounded differently.
     colours = lab(linear(segment_means(rgb, labels) / 255.0), XYZ / XYZ.sum(axis=1, keepdims=True), white=1.0)
     across = np.stack([labels[:, 1:].ravel(), labels[:, :-1].ravel()], axis=1)
     down = np.stack([labels[1:].ravel(), labels[:-1].ravel()], axis=1)
@@ -131,8 +130,8 @@ def superpixel_graph(rgb: npt.NDArray[np.uint8], labels: IntArray) -> Graph:
         _, near = cKDTree(colours).query(colours, k=min(6, count))  # itself and the five nearest
         own = np.repeat(np.arange(count), near.shape[1])
         coloured = _unique_pairs(np.stack([own, near.ravel()], axis=1))
-    place = np.array([count, 1])  # numbers the pairs
-    coloured = coloured[~np.isin(coloured @ place, touching @ place)]
+    code = np.array([count, 1])  # turns a pair into one number
+    coloured = coloured[~np.isin(coloured @ code, touching @ code)]
     edges = np.concatenate([touching, coloured])
     share = np.repeat([1.0, 0.5], [len(touching), len(coloured)])
     distance2 = np.square(colours[edges[:, 0]] - colours[edges[:, 1]]).sum(axis=1)

@@ -1,8 +1,7 @@
 """Quickshift on a GPU, by Triton's kernels. Import this only where torch is loaded.
 
-All neighbours of a block of pixels of many photos are taken in one launch, and nothing waits for the device until the
-labels are copied back. Multiplications and additions are not fused into one rounding, since ties between distances are
-decided in the last bit.
+One launch covers all neighbours of all pixels of many photos, and nothing waits for the device until the labels are
+copied back. Products and sums are rounded one by one (no fused multiply-add), because the last bit decides ties.
 """
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator,no-untyped-call"
@@ -22,7 +21,7 @@ from torch import Tensor
 from c2fa.maskers._quickshift import LINEAR, WHITE, XYZ, Photo, Quickshift, noise, shifts
 from c2fa.structure import IntArray
 
-_STEP = 8  # neighbours between two looks at whether to go on
+_STEP = 8  # neighbours between two checks of whether to go on
 
 
 @lru_cache(maxsize=16)
@@ -36,25 +35,26 @@ def runs(how: Quickshift) -> bool:
 
 
 def quickshift(images: Sequence[Photo], how: Quickshift, pixels: int = 2**21) -> list[IntArray]:
-    """The label map of each photo; those of one size are segmented together, so many pixels in one go.
+    """The label map of each photo; photos of one size are segmented together, up to so many ``pixels`` at a time.
 
-    A pixel takes 200 bytes meanwhile.
+    A pixel takes 200 bytes of the GPU's memory.
     """
     maps: dict[int, IntArray] = {}
     for height, width in dict.fromkeys(image.shape[:2] for image in images):
         alike = [k for k, image in enumerate(images) if image.shape[:2] == (height, width)]
         many = max(1, pixels // (height * width))
-        for some in (alike[start : start + many] for start in range(0, len(alike), many)):
-            stack = torch.from_numpy(np.stack([images[k] for k in some]))
+        for start in range(0, len(alike), many):
+            chunk = alike[start : start + many]
+            stack = torch.from_numpy(np.stack([images[k] for k in chunk]))
             with torch.cuda.stream(_stream()):
                 labels = segments(stack.to("cuda"), how).cpu().numpy()
-            maps.update(zip(some, labels.astype(np.intp), strict=True))
+            maps.update(zip(chunk, labels.astype(np.intp), strict=True))
     return [maps[k] for k in range(len(images))]
 
 
 @lru_cache(maxsize=1)
 def _stream() -> torch.cuda.Stream:
-    """A queue of its own on a GPU, before others: a network may have filled the common one for a long time."""
+    """A stream with priority, because a network may have filled the common one with long work."""
     return torch.cuda.Stream(priority=-1)
 
 
@@ -78,7 +78,7 @@ def _features(images: Tensor, how: Quickshift) -> Tensor:
 
 @lru_cache(maxsize=4)
 def _constants(device: torch.device) -> tuple[Tensor, Tensor]:
-    """Light of a byte, and what red, green and blue light add to X, Y and Z, relative to white, (3, 3, 1, 1)."""
+    """The light of each byte, and the X, Y and Z of red, green and blue light relative to white, (3, 3, 1, 1)."""
     xyz = XYZ.T / WHITE
     return torch.from_numpy(LINEAR).to(device), torch.from_numpy(xyz).to(device)[:, :, None, None]
 
@@ -91,7 +91,7 @@ def _noise(height: int, width: int, device: torch.device) -> Tensor:
 def _labels(parent: Tensor) -> Tensor:
     """The number of each pixel's tree, (n, H W); trees are numbered in the order of their roots."""
     pixels = parent.shape[1]
-    for _ in range((pixels - 1).bit_length()):  # enough for a path through all pixels: to ask would be to wait
+    for _ in range((pixels - 1).bit_length()):  # enough for a path through all pixels; to check would be to wait
         parent = parent.gather(1, parent)
     is_root = parent == torch.arange(pixels, device=parent.device)
     numbers = is_root.cumsum(dim=1, dtype=torch.int32) - 1
@@ -111,9 +111,9 @@ def density(colours: Tensor, how: Quickshift, block: int = 64, warps: int = 2) -
 
 
 def parent(colours: Tensor, densities: Tensor, how: Quickshift, block: int = 32, warps: int = 1) -> Tensor:
-    """For each pixel the nearest of higher density within reach and ``max_dist``, or itself, (n, H W).
+    """For each pixel the nearest pixel of higher density within reach and ``max_dist``, or itself, (n, H W).
 
-    The pixels of a block search together: all go on until the last has found its parent.
+    The pixels of a block search together, until the last one has found its parent.
     """
     height, width = _size(colours, how)
     around = torch.nn.functional.pad(densities, (how.reach,) * 4, value=float("-inf"))
@@ -132,13 +132,13 @@ def _size(colours: Tensor, how: Quickshift) -> tuple[int, int]:
 
 @lru_cache(maxsize=16)
 def _numbers(how: Quickshift, device: torch.device) -> Tensor:
-    """What kernels need of the options; a number that is handed to a kernel as such loses half of its digits."""
+    """The options that kernels need, as a tensor: a plain number reaches a kernel with half of its digits."""
     return torch.tensor([how.falloff, how.max_dist], dtype=torch.float64, device=device)
 
 
 @lru_cache(maxsize=16)
 def _shifts(reach: int, device: torch.device) -> Tensor:
-    """Squared distance, rows and columns to each neighbour, the nearest first; the last is repeated to full steps."""
+    """``shifts`` as a tensor, in which the last neighbour is repeated to fill the last step."""
     window = list(shifts(reach, reach + 1, reach + 1))
     window += window[-1:] * (-len(window) % _STEP + 1)
     return torch.tensor(window, dtype=torch.int32, device=device)
@@ -191,7 +191,7 @@ def _parent(
     best = pixel
     seen = 0
     nearest = tl.load(window)
-    # No neighbour that is not seen yet is nearer than this; one just as near may still come first in the photo.
+    # No later neighbour is nearer than ``nearest``; one that is just as near may come first in the photo.
     while (seen < (2 * REACH + 1) * (2 * REACH + 1) - 1) & (nearest <= tl.max(closest)):
         for k in range(STEP):
             down = tl.load(window + 3 * (seen + k) + 1)

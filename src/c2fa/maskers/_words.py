@@ -1,4 +1,4 @@
-"""Where the words, sentences and paragraphs of a text begin and end, and the text with some words masked."""
+"""The words, sentences and paragraphs of a text as spans of characters, and the text with some words masked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from c2fa.structure import BoolArray
 Spans: TypeAlias = list[tuple[int, int]]
 """Pairs of start and end, in characters of the text."""
 
-# Only HTML's own elements are tags: "<user>" and "<unk>" are words of data sets and tokenizers.
+# Only HTML's own elements are tags, because "<user>" and "<unk>" are words of data sets and tokenizers.
 _BLOCKS = (
     "address article aside blockquote body caption center dd details div dl dt fieldset figcaption figure footer form "
     "h1 h2 h3 h4 h5 h6 head header hr html legend li main nav ol option p pre section select summary table tbody td "
@@ -40,7 +40,7 @@ _ENTITY = re.compile(
 
 @cache
 def _pattern() -> re.Pattern[str]:
-    """The word pattern; made at first use because it looks through the planes of Unicode that hold marks."""
+    """The pattern of a word, made at first use because it looks through two planes of Unicode for marks."""
     # Scripts that are written without spaces, as ranges inside a character class.
     han = "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
     hiragana = "\u3041-\u309f"
@@ -107,12 +107,12 @@ def _class(codes: list[int]) -> str:
 
 
 def words(text: str) -> Spans:
-    """Split a text into words, whose gaps are white space alone.
+    """Split a text into words, with nothing but white space between them.
 
     Punctuation goes with the word it touches (an opening bracket or quote with the word after it, anything
     else with the word before); marks that stand alone, emoticons and emoji are words. Chinese characters
-    are words one by one, Japanese kana in runs, Thai, Lao, Khmer and Burmese by written syllable. HTML's tags are
-    white space: they are no words, and stay where they are. Its entities are the characters that they stand for.
+    are words one by one, Japanese kana in runs, Thai, Lao, Khmer and Burmese by written syllable. HTML's tags count
+    as white space, and its entities as the characters that they stand for.
 
     >>> text = 'Dr. Lee said: "It isn\\'t bad :)" (see https://a.org/b).'
     >>> [text[a:b] for a, b in words(text)]
@@ -169,10 +169,7 @@ _BLANK = str.maketrans(
 
 
 def check_language(language: Any) -> None:
-    """Refuse what is no code of a language: of two letters one of ISO 639-1, or three letters.
-
-    sentencex would take any other text for English.
-    """
+    """Refuse a language that is neither a code of ISO 639-1 nor of three letters, which sentencex takes for English."""
     if not isinstance(language, str):
         raise TypeError(f"language must be the code of a language, such as 'en'; got {language!r}")
     codes = (
@@ -192,9 +189,7 @@ def check_language(language: Any) -> None:
 
 def sentence_starts(text: str, language: str) -> list[int]:
     """Where the sentences of a text begin, by sentencex; a fence of Markdown is one."""
-    from sentencex import (
-        get_sentence_boundaries,  # imported where it is used: importing c2fa loads numpy and scipy alone
-    )
+    from sentencex import get_sentence_boundaries  # here, so that importing c2fa loads numpy and scipy alone
 
     shown = without_markup(text).translate(_BLANK)
     return _around_fences(text, [int(b["start_index"]) for b in get_sentence_boundaries(language, shown)])
@@ -211,9 +206,9 @@ def paragraph_starts(text: str) -> list[int]:
 
 
 def _around_fences(text: str, starts: list[int]) -> list[int]:
-    """Where pieces begin that leave fences of Markdown whole: blocks of code between lines of ``` or ~~~.
+    """The starts of pieces, changed so that each Markdown fence (code between lines of ``` or ~~~) is one piece.
 
-    A fence begins and ends a piece. One that is never closed goes to the end of the text.
+    A fence that is never closed goes to the end of the text.
 
     >>> _around_fences("So:\\n```\\na. b.\\n```\\nYes.", [0, 8, 15])
     [0, 4, 18]
@@ -229,7 +224,7 @@ def _around_fences(text: str, starts: list[int]) -> list[int]:
 
 
 def replacer(gaps: list[str], leaves: list[str], mask: str) -> Callable[[BoolArray], list[str]]:
-    """Put the mask in place of masked leaves; one gather of ready-made pieces for a whole batch."""
+    """A function from masks to texts with ``mask`` in place of each masked leaf."""
     masked = [mask + gap for gap in gaps[1:]]
     kept = [leaf + gap for leaf, gap in zip(leaves, gaps[1:], strict=True)]
     masked[0], kept[0] = gaps[0] + masked[0], gaps[0] + kept[0]
@@ -243,23 +238,23 @@ def replacer(gaps: list[str], leaves: list[str], mask: str) -> Callable[[BoolArr
 
 
 def remover(gaps: list[str], leaves: list[str], fixed: BoolArray) -> Callable[[BoolArray], list[str]]:
-    """Leave masked leaves out, and put the strongest gap between two neighbours; what is fixed is always kept."""
-    # How far a gap sets words apart: a blank line 3, a line break 2, a space 1.
-    strength = np.array(
-        [3 if re.search(r"\n[^\S\n]*\n", gap) else 2 if "\n" in gap else int(bool(gap)) for gap in gaps[:-1]]
-    )
+    """A function from masks to texts without the masked leaves; ``fixed`` leaves are always kept.
+
+    Between two kept leaves stands the strongest of the gaps that lay between them: a blank line, a line break, a space.
+    """
+    strength = np.array([bool(gap) + ("\n" in gap) + bool(re.search(r"\n[^\S\n]*\n", gap)) for gap in gaps[:-1]])
     index = np.arange(len(leaves))
     strength[0] = 0
-    # latest[k][j]: the last gap of that strength or more at or before leaf j; -1 where there is none.
+    # latest[s - 1][j]: the last gap of strength s or more at or before leaf j; -1 where there is none.
     latest = [np.maximum.accumulate(np.where(strength >= s, index, -1)) for s in (1, 2, 3) if (strength >= s).any()]
     gap_table, leaf_table = np.array([*gaps[:-1], ""], dtype=object), np.array(leaves, dtype=object)
     end = len(leaves)
 
     def render(masks: BoolArray) -> list[str]:
         if fixed.any():
-            both = np.ones((len(masks), end), dtype=np.bool_)
-            both[:, ~fixed] = masks
-            masks = both
+            keep = np.ones((len(masks), end), dtype=np.bool_)
+            keep[:, ~fixed] = masks
+            masks = keep
         at = np.nonzero(masks)[1]
         counts = np.count_nonzero(masks, axis=1)
         stops = np.cumsum(counts)

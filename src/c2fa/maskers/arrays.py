@@ -92,7 +92,7 @@ class Bag:
         What a masked entry becomes: a number, one number for each feature, or ``"mean"``, the mean of that
         feature over the bag.
     names
-        The features' names; a frame's columns unless given. Its index names the instances, where it is no mere count.
+        The features' names; a frame's columns unless given. A frame's index names the instances, unless it only counts.
 
     Examples
     --------
@@ -150,8 +150,8 @@ class Bag:
             return as_given(np.where(on, values, baseline), x)
 
         def removed(masks: BoolArray, level: int) -> list[Any]:
-            there = left_in_bag(structure.expand(masks, level), structure)
-            return [bag[np.flatnonzero(row)] for bag, row in zip(filled(masks, level), there, strict=True)]
+            left = left_in_bag(structure.expand(masks, level), structure)
+            return [bag[np.flatnonzero(row)] for bag, row in zip(filled(masks, level), left, strict=True)]
 
         def apart() -> Masked:
             def inputs(masks: BoolArray, level: int) -> list[Any]:
@@ -171,15 +171,14 @@ class Bag:
 
 
 def _real(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The numbers as real ones, of the type that they have where it is such."""
+    """The array as real numbers; those that are real already keep their type."""
     return array.astype(array.dtype if array.dtype.kind == "f" else np.result_type(array, np.float32))
 
 
 def left_in_bag(leaves: BoolArray, structure: Structure) -> BoolArray:
-    """The parts of which a leaf is left, (n, parts), for masks of the leaves of a bag in order.
+    """Which parts of a bag stay in it, (n, parts), for masks of its leaves in order: those with a leaf that is kept.
 
-    A model cannot take a bag that has nothing in it. The first part stays there in its place, with all of its leaves
-    masked.
+    A model cannot take an empty bag, so its first part stays in place of all, with its leaves masked.
 
     >>> s = Structure.from_groups("aab")
     >>> left_in_bag(np.array([[0, 1, 0], [0, 0, 1], [0, 0, 0]], dtype=bool), s).astype(int).tolist()
@@ -196,7 +195,7 @@ class TimeSeries:
     """Masks a recording of one or more channels, (T,), (T, C) or (C, T), window by window.
 
     The model receives an array (n, *shape of the input) of the input's type, whole numbers as real ones; a tensor gives
-    a tensor. Steps that are missing (NaN) stay so where they are kept, and count for no mean and no line.
+    a tensor. Missing steps (NaN) stay missing where they are kept; means and lines are drawn without them.
 
     Parameters
     ----------
@@ -282,9 +281,9 @@ class TimeSeries:
             if not by_channel:
                 pairs.sort(key=lambda pair: pair[1])
             of_leaves = [names[c] for c, _ in pairs]
-            shown = np.split(series, starts[1:], axis=1)
-            means = [np.where(np.isnan(values).all(axis=1, keepdims=True), np.nan, _means(values)) for values in shown]
-            # Six digits tell levels apart, and a store of them is half as large.
+            pieces = np.split(series, starts[1:], axis=1)
+            means = [np.where(np.isnan(piece).all(axis=1, keepdims=True), np.nan, _means(piece)) for piece in pieces]
+            # Six digits tell levels apart, and halve the size of a store.
             levels = [float(f"{means[w][c, 0]:.6g}") for c, w in pairs]
             table = {"channel": of_leaves, "window": [f"{names[c]} {w + 1}" for c, w in pairs]}
             return table | own_fields([f"level of {name}" for name in of_leaves], levels)
@@ -298,7 +297,7 @@ class TimeSeries:
             view=views.Series(
                 series, starts, self.order, levels=("channels", "windows") if by_channel else ("windows", "channels")
             ),
-            # Windows of a channel follow each other; channels of a window stand in no order.
+            # Windows of a channel follow each other; channels of a window have no order.
             neighbours=(lambda: chain(structure.owners(0))) if by_channel else None,
             notes=notes,
             descriptors=descriptors,
@@ -319,7 +318,7 @@ class TimeSeries:
         return np.array(edges[:-1], dtype=np.intp)
 
     def _names(self, x: Any, time_axis: int, channels: int) -> list[str]:
-        """The channels' names: those given, a frame's columns where steps are its rows, a series' name, or numbers."""
+        """The channels' names: the option, a frame's columns if its rows are the steps, a series' name, or numbers."""
         names = self.names
         if names is None and is_frame(x) and time_axis == 0:
             names = [str(c) for c in x.columns]
@@ -345,18 +344,18 @@ class TimeSeries:
 
 
 def _linear(series: npt.NDArray[Any], on: BoolArray) -> npt.NDArray[Any]:
-    """Join what is kept, (n, C, T), by straight lines; a channel of which nothing is kept is its mean."""
+    """Put straight lines between the kept steps, (n, C, T); a channel without kept steps becomes its mean."""
     out = np.where(on, series, _means(series)).astype(series.dtype)
-    time, known = np.arange(series.shape[1]), ~np.isnan(series)
-    for i, c in zip(*np.nonzero((on & known).any(axis=2) & ~on.all(axis=2)), strict=True):
-        gone, kept = ~on[i, c], on[i, c] & known[c]
-        out[i, c, gone] = np.interp(time[gone], time[kept], series[c, kept])
+    time, present = np.arange(series.shape[1]), ~np.isnan(series)
+    for i, c in zip(*np.nonzero((on & present).any(axis=2) & ~on.all(axis=2)), strict=True):
+        off, ends = ~on[i, c], on[i, c] & present[c]
+        out[i, c, off] = np.interp(time[off], time[ends], series[c, ends])
     return out
 
 
 def _means(series: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The mean of each channel, (C, 1), over the steps that it has; 0 for a channel without any."""
-    known = ~np.isnan(series)
-    total = np.where(known, series, 0).sum(axis=1, keepdims=True, dtype=np.float64)
-    means: npt.NDArray[Any] = (total / np.maximum(known.sum(axis=1, keepdims=True), 1)).astype(series.dtype)
+    """The mean of each channel, (C, 1), without missing steps; 0 for a channel of missing steps alone."""
+    present = ~np.isnan(series)
+    total = np.where(present, series, 0).sum(axis=1, keepdims=True, dtype=np.float64)
+    means: npt.NDArray[Any] = (total / np.maximum(present.sum(axis=1, keepdims=True), 1)).astype(series.dtype)
     return means

@@ -1,4 +1,4 @@
-"""Maskers for inputs of any kind: by a function of yours, and by default, what fits the input."""
+"""Maskers for any kind of input: by a function of yours, or by default, chosen for the input."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Custom:
     allows_empty
         Whether the model can take an input with everything masked.
     descriptors
-        A function from an input to what is known of its leaves, by which a prior applies to them what other inputs
-        taught: from the name of a field to one entry for each leaf, a text (a category), a number, or None where
-        nothing is known.
+        A function from an input to facts about its leaves, by which a prior recognises leaves like those of other
+        inputs: a dict from a field's name to one entry for each leaf, a text (a category), a number, or None for
+        unknown.
 
     Examples
     --------
@@ -49,7 +49,7 @@ class Custom:
     structure: Structure | Callable[[Any], Structure]
     inputs: Callable[[Any, BoolArray, int], Inputs]
     allows_empty: bool = True
-    # Not shown, and so no part of what tells a masker from others: the same masked inputs come out of it.
+    # Not in the repr, by which maskers are told apart, because it does not change the masked inputs.
     descriptors: Callable[[Any], Mapping[str, Sequence[Any]]] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -79,10 +79,10 @@ class Custom:
 
 @dataclass(frozen=True)
 class Default:
-    """Masks a text as ``Text()`` does, an image as ``ImageBag()``, and a row of a table, of which 0 is taken for usual.
+    """Masks a text as ``Text()`` does, an image as ``ImageBag()``, and a table row by zeros.
 
     A row is a DataFrame of one row, a Series, a dict or a vector. Its masked numbers become 0 and its masked texts
-    empty, and the explanation says so, because nobody said what is usual. Other inputs need a masker.
+    empty, and the explanation says so, because nobody said which values are usual. Other inputs need a masker.
 
     >>> Default()("Good room. Bad food.").structure.names[0]
     ('Good room.', 'Bad food.')
@@ -112,10 +112,15 @@ class Default:
 
 def _row(x: Any) -> Masked:
     names, values = read_row(x)
-    # What has nothing like 0, such as a date, stays.
-    numbers = bool | int | float | np.generic
-    empty = ["" if isinstance(v, str) else type(v)(0) if isinstance(v, numbers) else v for v in values]
-    background = [empty] if names is None else dict(zip(names, empty, strict=True))
+
+    def empty(value: Any) -> Any:
+        if isinstance(value, str):
+            return ""
+        is_number = isinstance(value, bool | int | float | np.number | np.bool_)
+        return type(value)(0) if is_number else value  # a value without a zero, such as a date, stays
+
+    zeros = list(map(empty, values))
+    background = [zeros] if names is None else dict(zip(names, zeros, strict=True))
     masked = Tabular(background=background, strategy="row")(x)
     note = "what is masked became 0, or empty, because no masker said what is usual: c2fa.maskers.Tabular(background=…)"
     return replace(masked, chosen="Tabular(background=0), by default", notes=(*masked.notes, note))

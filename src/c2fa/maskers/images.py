@@ -1,4 +1,4 @@
-"""Bags of images, and single images: what is masked is left out of the bag, or filled."""
+"""Bags of images, and single images: a masked image is left out of its bag or filled, a masked super-pixel filled."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 class ImageBag:
     """Masks a bag of images: its parts are the images, its leaves their super-pixels.
 
-    A list, a tuple, a four-dimensional array or a dict, whose keys name the images, is a bag. Its images may differ in
+    A bag is a list, a tuple, a four-dimensional array or a dict, whose keys name the images. Its images may differ in
     size and be PIL images, numpy arrays, torch tensors or paths of files, which are read with Pillow and turned as the
-    camera was held. A single image is taken as it is: its parts are regions, its leaves the super-pixels inside them.
+    camera was held. Of a single image, the parts are regions, and the leaves the super-pixels inside them.
 
-    What the model receives is of the type, the order of channels and (for tensors) on the device of what came in. Where
-    absent images are filled and all have one size it is one array, (n, images, ...); for a single image, (n, ...). In
-    every other case it is a sequence of lists of images, each built when it is read, in which an image with nothing
-    masked is the very object that came in (a PIL image with a palette or in inks becomes RGB).
+    The model receives images of the input's type, order of channels and (for tensors) device. Where absent images are
+    filled and all have one size, it receives one array, (n, images, ...); for a single image, (n, ...). In every other
+    case it receives a sequence of lists of images, each built when it is read; an image with nothing masked is the
+    input's own object (a PIL image with a palette or in inks becomes RGB).
 
     Parameters
     ----------
     segment
         ``"quickshift"`` (the paper's, with LIME's parameters, on the GPU where torch is loaded and has one),
         ``"slic"``, a function from an image, (H, W, 3) uint8, to an integer label map, (H, W), or the label maps
-        themselves, one for each image. The first two segment a copy of at most 512 pixels a side, and what is masked
-        are its blocks; the model always gets images of full size.
+        themselves, one for each image. The first two segment a copy of at most 512 pixels a side, whose pixels are
+        blocks of the image; the model always gets images of full size.
     absent
         What becomes of an image whose super-pixels are all masked: ``"remove"`` leaves it out of the bag, ``"fill"``
         fills it. In place of a bag without any image the model is asked about the first image alone, filled.
@@ -95,10 +95,10 @@ class ImageBag:
             raise ValueError("options are for segment='quickshift' or 'slic'; a function of yours has its own")
 
     def __call__(self, x: Any) -> Masked:
-        names, given = _named(x)
+        names, items = _named(x)
         single = names is None
-        read = [read_image(image) if is_path(image) else image for image in given]
-        images = [picture(image, self.channels) for image in read]
+        contents = [read_image(item) if is_path(item) else item for item in items]
+        images = [picture(content, self.channels) for content in contents]
         maps = self._label_maps(images, single)
         for image, labels in zip(images, maps, strict=True):
             image.prepare(labels, self.fill)
@@ -118,16 +118,16 @@ class ImageBag:
             same = owner[graph.edges[:, 0]] == owner[graph.edges[:, 1]]  # regions of a single image divide its graph
             return Graph(graph.edges[same], graph.weights[same])
 
-        # An explanation holds on to these alone, not to images of full size.
-        shown, labels_shown = [image.small for image in images], [labels.astype(np.int32) for labels in maps]
+        # An explanation keeps these alone, not images of full size.
+        small, small_maps = [image.small for image in images], [labels.astype(np.int32) for labels in maps]
 
         def descriptors() -> dict[str, list[float]]:
-            tables = [looks(image, labels) for image, labels in zip(shown, labels_shown, strict=True)]
+            tables = [looks(image, labels) for image, labels in zip(small, small_maps, strict=True)]
             return {name: [entry for table in tables for entry in table[name]] for name in tables[0]}
 
         view = views.Images(
-            images=tuple(shown),
-            labels=tuple(labels_shown),
+            images=tuple(small),
+            labels=tuple(small_maps),
             sizes=tuple(image.size for image in images),
             name=Path(x).name if is_path(x) else "",
             levels=("regions" if single else "images", "super-pixels"),
@@ -144,8 +144,8 @@ class ImageBag:
             notes = (hint, *notes)
 
         def apart() -> Masked:
-            theirs = replace(inputs, by_level=True)
-            return replace(masked, inputs=theirs, allows_empty=False, apart=None, by_level=True)
+            by_level = replace(inputs, by_level=True)
+            return replace(masked, inputs=by_level, allows_empty=False, apart=None, by_level=True)
 
         masked = Masked(
             structure,
@@ -153,8 +153,8 @@ class ImageBag:
             view=view,
             neighbours=neighbours,
             smooth_by_default=True,
-            # What files hold tells inputs apart, and what they are called does not.
-            content=read if any(map(is_path, given)) else None,
+            # Inputs are told apart by the contents of files, not by their names.
+            content=contents if any(map(is_path, items)) else None,
             notes=notes,
             hint=hint,
             descriptors=descriptors,
@@ -163,7 +163,7 @@ class ImageBag:
         return masked
 
     def _notes(self, counts: list[int], parts: Sequence[str] | None) -> tuple[str, ...]:
-        """What to do about an image in more super-pixels than its explanation can tell apart."""
+        """A note on an image with more super-pixels than an explanation can tell apart."""
         most = int(np.argmax(counts))
         if counts[most] <= 300:
             return ()
@@ -207,7 +207,7 @@ class ImageBag:
 
 @dataclass(frozen=True, eq=False)
 class _MaskedImages:
-    """Turns masks into a batch: of images for a single one, of bags otherwise.
+    """Turns masks into a batch of images if the input is a single one, else of bags.
 
     ``by_level`` is the paper's way to remove images: masks of images remove them, masks of super-pixels never do.
     """
@@ -221,7 +221,7 @@ class _MaskedImages:
 
     @property
     def stacks(self) -> bool:
-        """Whether all images fit into one array, be they files or arrays."""
+        """Whether all images fit into one array."""
         return all(image.stackable(self.images[0]) for image in self.images)
 
     def on(self, device: Any) -> _ImagesOnDevice:
@@ -257,12 +257,13 @@ class _MaskedImages:
 
 
 class _ImagesOnDevice(_MaskedImages):
-    """Images that are tensors, of which a model makes a tensor of all rows, or of each where images are removed."""
+    """Masked images as tensors on a device: one tensor of all rows, or one for each where images are removed."""
 
     def __call__(self, masks: BoolArray, level: int) -> Any:
         leaves = self.structure.expand(masks, level)
         batch = self._painted(self._segments(leaves))
-        if self.single or (left := self._left(leaves, level)).all():
+        left = self._left(leaves, level)
+        if self.single or left.all():
             return batch
         import torch
 
@@ -270,12 +271,12 @@ class _ImagesOnDevice(_MaskedImages):
 
 
 def _named(x: Any) -> tuple[list[str] | None, list[Any]]:
-    """The images of a bag with their names; None in place of names for a single image."""
+    """The names of a bag's images, or None for a single image, and the images."""
     if isinstance(x, Mapping):
         names, images = [str(name) for name in x], list(x.values())
     elif isinstance(x, list | tuple) or (not is_pil(x) and np.ndim(x) == 4):
         images = list(x)
-        # The names of files, whole where two have the same; "image 1" where an image has none.
+        # A file goes by its name, or its path where two have the same name; other images are numbered.
         short = [Path(item).name if is_path(item) else f"image {j + 1}" for j, item in enumerate(images)]
         names = [str(images[j]) if short.count(name) > 1 else name for j, name in enumerate(short)]
     else:
@@ -297,14 +298,14 @@ def _label_map(given: Any, size: tuple[int, int], k: int) -> IntArray:
 
 
 def _region_names(labels: IntArray, owner: IntArray) -> list[str]:
-    """Where each region is; those that share a place are numbered."""
-    where = places(owner[labels])
-    numbers = [where[: j + 1].count(place) for j, place in enumerate(where)]
-    return [f"{p} {n}" if where.count(p) > 1 else p for p, n in zip(where, numbers, strict=True)]
+    """The place of each region, with a number where several share one."""
+    names = places(owner[labels])
+    numbers = [names[: j + 1].count(name) for j, name in enumerate(names)]
+    return [f"{name} {n}" if names.count(name) > 1 else name for name, n in zip(names, numbers, strict=True)]
 
 
 def _leaf_names(maps: Sequence[IntArray], parts: Sequence[str] | None) -> tuple[str, ...]:
-    """The number of each super-pixel, which pictures show, and where it is."""
+    """Each super-pixel's number, which pictures show, and its place."""
     heads = ["#"] if parts is None else [f"{part} #" for part in parts]
     return tuple(
         f"{head}{i + 1}, {place}"

@@ -1,4 +1,4 @@
-"""Rows of tables: groups of columns, masked by what a background says of them."""
+"""Rows of tables: groups of columns, masked by values of a background."""
 
 from __future__ import annotations
 
@@ -103,9 +103,9 @@ class Tabular:
 
         def descriptors() -> dict[str, list[Any]]:
             kinds = _dtypes(x, columns, dtypes) if kind_of(x) == "frame" else [None] * len(columns)
-            # A code that is a category is none of many numbers.
-            known = [category(v) if str(k) == "category" else known_of(v) for v, k in zip(values, kinds, strict=True)]
-            return own_fields([str(c) for c in columns], known)
+            # Numbers in a categorical column are codes, not quantities.
+            facts = [category(v) if str(k) == "category" else known_of(v) for v, k in zip(values, kinds, strict=True)]
+            return own_fields([str(c) for c in columns], facts)
 
         same = tuple(table.at_baseline())
         view = views.Table(tuple(values), same)
@@ -116,7 +116,7 @@ class Tabular:
 
 
 def tree_of(groups: Any, columns: list[Any]) -> Structure:
-    """The tree of columns, whose leaves keep the order of the columns."""
+    """The tree of the columns, with leaves in the columns' order."""
     leaves = [str(c) for c in columns]
     if groups is None:
         return Structure.flat(leaves)
@@ -144,7 +144,7 @@ def _repeated(names: Iterable[Any]) -> list[Any]:
 
 
 def _named(node: Any, leaves: list[str], places: Mapping[str, int]) -> Any:
-    """A tree of groups in which every column goes by its name; it may be given by its position too."""
+    """Groups in which each column goes by its name, though the user may have given its position."""
     if isinstance(node, Mapping):
         return {str(name): _named(child, leaves, places) for name, child in node.items()}
     if not isinstance(node, str) and isinstance(node, Iterable):
@@ -160,7 +160,7 @@ def _named(node: Any, leaves: list[str], places: Mapping[str, int]) -> Any:
 
 
 class Table:
-    """The input and its baselines, and the rows that masks make of them, in the type that came in."""
+    """An input and its baselines; masks make rows of them, in the input's own type."""
 
     def __init__(
         self, x: Any, columns: list[Any], values: list[Any], baselines: list[list[Any]], dtypes: Any = None
@@ -196,26 +196,26 @@ class Table:
 
             return polars.DataFrame(picked)
         pandas = need("pandas", "tabular")
-        # Without a type of its own a column of objects would be guessed anew, and texts become another type.
-        own = [isinstance(p, np.ndarray) and p.dtype.kind == "O" for p in picked]
-        kept = (pandas.Series(p, dtype=object) if o else p for p, o in zip(picked, own, strict=True))
-        frame = pandas.DataFrame(dict(enumerate(kept)))
+        # pandas would guess a new type for a column of objects, such as its own type for texts.
+        objects = [isinstance(p, np.ndarray) and p.dtype.kind == "O" for p in picked]
+        series = (pandas.Series(p, dtype=object) if o else p for p, o in zip(picked, objects, strict=True))
+        frame = pandas.DataFrame(dict(enumerate(series)))
         frame.columns = self.columns
         return frame
 
     def at_baseline(self) -> list[bool]:
-        """Of each column, whether masking it changes nothing: every baseline has the value of the input."""
+        """For each column, whether masking changes nothing, because every baseline has the input's value."""
 
-        def same(one: Any, other: Any) -> bool:
-            if is_missing(one) or is_missing(other):
-                return is_missing(one) and is_missing(other)
-            return bool(np.all(one == other))
+        def same(a: Any, b: Any) -> bool:
+            if is_missing(a) or is_missing(b):
+                return is_missing(a) and is_missing(b)
+            return bool(np.all(a == b))
 
         return [all(same(first, other) for other in others) for first, *others in map(list, self.pairs)]
 
 
 def kind_of(x: Any) -> str:
-    """What an input is: a "frame" or a Series of pandas, a frame of "polars", a "dict" or a "vector"."""
+    """The kind of an input: a "frame" (also a Series) of pandas, a frame of "polars", a "dict" or a "vector"."""
     if hasattr(x, "iloc"):
         return "frame"
     if isinstance(x, Mapping):
@@ -233,6 +233,7 @@ def _dtypes(x: Any, columns: list[Any], dtypes: Any) -> list[Any]:
 
 
 def read_row(x: Any) -> tuple[list[Any] | None, list[Any]]:
+    """The names of an input's columns, None for a vector, and its values."""
     kind = kind_of(x)
     if kind == "dict":
         return list(x), list(x.values())
@@ -242,7 +243,8 @@ def read_row(x: Any) -> tuple[list[Any] | None, list[Any]]:
             raise ValueError(
                 f"the input must be one row of a DataFrame, not {len(x)}: give {row}, or explainer.many(df)"
             )
-        return list(x.columns), list(x.row(0)) if kind == "polars" else [x.iloc[0, j] for j in range(x.shape[1])]
+        values = x.row(0) if kind == "polars" else [x.iloc[0, j] for j in range(x.shape[1])]
+        return list(x.columns), list(values)
     if kind == "frame":
         return list(x.index), x.tolist()
     vector = array_of(x)
@@ -253,10 +255,10 @@ def read_row(x: Any) -> tuple[list[Any] | None, list[Any]]:
 
 
 def array_of(x: Any) -> npt.NDArray[Any]:
-    """A row, or rows, as an array; numbers beside texts stay numbers, and what is sparse is written out."""
+    """A row, or rows, as an array; numbers beside texts stay numbers, and sparse arrays become dense."""
     if hasattr(x, "toarray"):
-        full = np.asarray(x.toarray())
-        return full[0] if len(full) == 1 else full
+        dense = np.asarray(x.toarray())
+        return dense[0] if len(dense) == 1 else dense
     array = np.asarray(x)
     return np.asarray(x, dtype=object) if array.dtype.kind in "US" and isinstance(x, list | tuple) else array
 
@@ -282,7 +284,7 @@ def read_background(background: Any, columns: list[Any]) -> list[list[Any]]:
         array = array[None] if array.ndim == 1 else array
         if array.ndim != 2 or array.shape[1] != len(columns):
             raise ValueError(f"the background has shape {array.shape}; it must be (rows, {len(columns)}) as the input")
-        # As lists, dates in nanoseconds would be whole numbers.
+        # tolist() would turn dates in nanoseconds into whole numbers.
         rows = [list(row) for row in array] if array.dtype.kind in "mM" else array.tolist()
     if not rows:
         raise ValueError("the background has no rows: give at least one")
@@ -296,9 +298,9 @@ def _require_columns(columns: list[Any], there: set[Any]) -> None:
 
 
 def typical_row(background: list[list[Any]], structure: Structure) -> list[Any]:
-    """What is usual in each column, and in one-hot columns of one part together.
+    """The typical value of each column; one-hot columns of a part are taken together.
 
-    One by one, the columns of three colours could all be most often 0, which is no colour.
+    One by one, the columns of three colours could all be 0 most often, which is no colour.
     """
     columns = list(zip(*background, strict=True))
     row = [typical(column) for column in columns]
@@ -318,10 +320,9 @@ def typical_row(background: list[list[Any]], structure: Structure) -> list[Any]:
 
 
 def typical(column: Sequence[Any]) -> Any:
-    """What is usual in a column: the mean of measurements, the median of dates, else the most frequent value.
+    """The typical value of a column: the mean of measurements, the median of dates, else the most frequent value.
 
-    Numbers are measurements where there are more than a few different ones, or hardly any comes twice. What is missing
-    does not count.
+    Numbers are measurements if more than a few are different, or hardly any comes twice. Empty cells do not count.
 
     >>> typical([1, None, 4]), typical(["b", "a", "b", float("nan"), float("nan"), float("nan")])
     (2.5, 'b')
@@ -330,28 +331,28 @@ def typical(column: Sequence[Any]) -> Any:
     """
     times = (date, timedelta, np.datetime64, np.timedelta64)
     array = np.asarray(column)
-    numbers = array.dtype.kind in "iuf"  # told at once, since a background may be large
-    known = array[~np.isnan(array)].tolist() if numbers else [v for v in column if not is_missing(v)]
-    if not known:
+    is_numeric = array.dtype.kind in "iuf"  # spares a large background a look at each value
+    values = array[~np.isnan(array)].tolist() if is_numeric else [v for v in column if not is_missing(v)]
+    if not values:
         return column[0]
-    if numbers or all(map(is_real, known)):
-        # A column of no more than ten numbers holds codes or counts, whose mean may be no value that the model knows.
-        different = len(set(known))
-        if different > 10 or 2 * different > len(known):
-            return float(np.mean(known))
-    elif all(isinstance(v, times) or type(v).__name__ == "Period" for v in known):  # of any library
+    if is_numeric or all(map(is_real, values)):
+        # Ten numbers or fewer, often repeated, are codes or counts, whose mean may be no value that the model knows.
+        different = len(set(values))
+        if different > 10 or 2 * different > len(values):
+            return float(np.mean(values))
+    elif all(isinstance(v, times) or type(v).__name__ == "Period" for v in values):  # of any library
         try:
-            return sorted(known)[(len(known) - 1) // 2]  # a date that occurs, with its time zone
-        except TypeError:  # some of them have a time zone and others none
+            return sorted(values)[(len(values) - 1) // 2]  # a date that occurs, with its time zone
+        except TypeError:  # only some of them have a time zone
             pass
-    return _most_frequent(known)
+    return _most_frequent(values)
 
 
-def _most_frequent(known: Sequence[Any]) -> Any:
-    """The most frequent value, the smallest text of those that are equally frequent."""
-    counts = Counter(map(str, known))
-    wanted = min(counts, key=lambda text: (-counts[text], text))
-    return next(v for v in known if str(v) == wanted)
+def _most_frequent(values: Sequence[Any]) -> Any:
+    """The most frequent value; of equally frequent ones, the first as a text."""
+    counts = Counter(map(str, values))
+    winner = min(counts, key=lambda text: (-counts[text], text))
+    return next(v for v in values if str(v) == winner)
 
 
 def _typed(values: list[Any], kind: Any, column: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Texts: paragraphs of sentences of words, masked without losing a byte of what is kept."""
+"""Texts: paragraphs of sentences of words, masked without changing a byte of the rest."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from c2fa.views.descriptors import WordFields
 from c2fa.views.inputs import shortened
 
 _LEVELS = ("texts", "paragraphs", "sentences", "words")
-_WHOLE = ("texts", "documents")  # what several texts may be called
+_WHOLE = ("texts", "documents")  # the names of the level of whole texts
 
 
 @dataclass(frozen=True)
@@ -101,33 +101,35 @@ class Text:
         object.__setattr__(self, "tokenizer_id", _identity(self.tokenizer))
 
     def __call__(self, x: Any) -> Masked:
-        given = [x] if isinstance(x, str) else list(x.values()) if isinstance(x, Mapping) else x
-        if not (isinstance(given, tuple | list) and given and all(isinstance(text, str) for text in given)):
+        texts = [x] if isinstance(x, str) else x
+        if isinstance(x, Mapping):
+            texts = list(x.values())
+        if not (isinstance(texts, tuple | list) and texts and all(isinstance(text, str) for text in texts)):
             raise TypeError(
                 f"the input must be a text, or a tuple or dict of texts, not {type(x).__name__}; explainer.many(texts) "
                 "explains each of several"
             )
-        texts = list(given)
+        texts = list(texts)
         spans = [self._leaves(text) for text in texts]
         names = [str(key) for key in x] if isinstance(x, Mapping) else None
         structure = self._structure(texts, spans, names)
-        # A tag inside a sentence that is a leaf goes with the sentence.
-        found = self.tokenizer is None and self.levels[-1] == "words"
-        fixed = [tags(text) if found else [] for text in texts]
+        # Between words, tags are never masked; one inside a sentence that is a leaf goes with the sentence.
+        keeps_tags = self.tokenizer is None and self.levels[-1] == "words"
+        fixed = [tags(text) if keeps_tags else [] for text in texts]
         inputs = MaskedTexts(structure, texts, spans, fixed, self.mask, None if isinstance(x, str) else x)
 
         def neighbours() -> Graph:
             parts = structure.owners(structure.depth - 2) if structure.depth > 1 else np.zeros(structure.leaves)
-            begins: list[bool] = []  # a further piece of a word touches the piece before it
+            begins_word: list[bool] = []  # a further piece of a word touches the piece before it
             for edges in spans:
-                begins += [True, *(start > end for (_, end), (start, _) in pairwise(edges))]
-            return chain(parts, np.where(begins, 1.0, 3.0))  # which ties it so much more strongly than words are
+                begins_word += [True, *(start > end for (_, end), (start, _) in pairwise(edges))]
+            return chain(parts, np.where(begins_word, 1.0, 3.0))  # pieces of one word are tied more strongly
 
         starts = np.cumsum([0, *(len(text) + 1 for text in texts[:-1])])
         places = np.concatenate([np.array(s) + start for s, start in zip(spans, starts, strict=True)])
         view = views.Text("\n".join(texts), places, levels=tuple(self.levels))
-        described = WordFields(structure) if self.levels[-1] == "words" else None
-        return Masked(structure, inputs, view=view, neighbours=neighbours, descriptors=described)
+        descriptors = WordFields(structure) if self.levels[-1] == "words" else None
+        return Masked(structure, inputs, view=view, neighbours=neighbours, descriptors=descriptors)
 
     def _leaves(self, text: str) -> Spans:
         if self.levels[-1] in _WHOLE:
@@ -144,26 +146,26 @@ class Text:
             offsets = self.tokenizer(text)
         spans: Spans = []
         for a, b in offsets:
-            # Byte-level pieces take a space along and share characters; a leaf has neither.
+            # Byte-level pieces may begin with a space or share a character; leaves must not.
             piece = text[a:b]
             a, b = a + len(piece) - len(piece.lstrip()), b - len(piece) + len(piece.rstrip())
             a = max(a, spans[-1][1]) if spans else a
             if a < b:
                 spans.append((int(a), int(b)))
         if not spans:
-            shown = text if len(text) <= 40 else text[:40] + "…"
-            raise ValueError(f"there are no words in {shown!r}: give a text with at least one")
+            excerpt = text if len(text) <= 40 else text[:40] + "…"
+            raise ValueError(f"there are no words in {excerpt!r}: give a text with at least one")
         return spans
 
     def _starts(self, text: str, level: str) -> list[int]:
-        """Where the paragraphs of a text begin, or its sentences, which end with a paragraph where both are wanted."""
+        """Where paragraphs or sentences begin; a paragraph, where it is a level, also begins a sentence."""
         if level == "paragraphs":
             return paragraph_starts(text)
         paragraphs = paragraph_starts(text) if "paragraphs" in self.levels else []
         return sorted({0, *paragraphs, *sentence_starts(text, self.language)})
 
     def _owners(self, text: str, spans: Spans, number: int) -> IntArray:
-        """The numbers of the text and of the paragraph and sentence (where wanted) that hold each leaf."""
+        """For each leaf the number of its text and, where they are levels, of its paragraph and sentence."""
         at = np.array([a for a, _ in spans])
         rows = [np.full(len(at), number)]
         between = [level for level in self.levels[:-1] if level not in _WHOLE]
@@ -171,7 +173,7 @@ class Text:
         return np.array(rows, dtype=np.intp)
 
     def _structure(self, texts: list[str], spans: list[Spans], keys: Sequence[str] | None) -> Structure:
-        """The tree: a part begins wherever the number of the text, the paragraph or the sentence changes."""
+        """The tree, in which a part begins wherever the number of the text, the paragraph or the sentence changes."""
         owners = np.concatenate([self._owners(texts[k], s, k) for k, s in enumerate(spans)], axis=1)
         leaves = [(k, start, end) for k, s in enumerate(spans) for start, end in s]
 
@@ -179,7 +181,7 @@ class Text:
             k, start, _ = leaves[first]
             text = texts[k][start : leaves[last][2]]
             shown = without_markup(text)
-            for a, b in reversed(tags(text)):  # a blank where they break the line
+            for a, b in reversed(tags(text)):  # a tag that breaks the line becomes a blank
                 text = text[:a] + (" " if "\n" in shown[a:b] else "") + text[b:]
             return shortened(text[:320], 80)
 
@@ -194,21 +196,21 @@ class Text:
             first = np.concatenate(([0], np.flatnonzero(new) + 1))
             last = np.concatenate((first[1:], [len(leaves)])) - 1
             ids.append(np.concatenate(([0], np.cumsum(new))))
-            found = tuple(map(part_name, first.tolist(), last.tolist()))
-            names.append(tuple(keys) if depth == 0 and keys is not None else found)
+            excerpts = tuple(map(part_name, first.tolist(), last.tolist()))
+            names.append(tuple(keys) if depth == 0 and keys is not None else excerpts)
         parents = [b[np.unique(a, return_index=True)[1]] for b, a in pairwise(ids)]
-        own = tuple(texts[k][a:b] for k, a, b in leaves)
+        leaf_names = tuple(texts[k][a:b] for k, a, b in leaves)
         if keys is not None and self.levels[-1] in _WHOLE:
-            own = tuple(keys)
-        return Structure((*parents, *ids[-1:]), (*names, own))
+            leaf_names = tuple(keys)
+        return Structure((*parents, *ids[-1:]), (*names, leaf_names))
 
 
 @dataclass(frozen=True, eq=False)
 class MaskedTexts:
-    """The texts of one input, which it gives under masks: ``inputs`` of a ``Masked``.
+    """The ``inputs`` of a ``Masked`` text, or of several that are one input: renders them under masks.
 
-    A model that has a tokenizer may read them instead, and mask tokens; see ``TextInputs``. ``fixed`` is what lies
-    between the leaves of each text and is never removed.
+    A model with a tokenizer may read the fields instead and mask tokens; see ``TextInputs``. ``fixed`` are spans of
+    each text, between its leaves, that are never removed.
     """
 
     structure: Structure
@@ -231,7 +233,7 @@ class MaskedTexts:
 
     @cached_property
     def _renderers(self) -> list[Callable[[BoolArray], list[str]]]:
-        """A function for each text; they are made anew where the texts have travelled to another process."""
+        """A function from masks for each text; not pickled, but made anew in another process."""
         if self.mask is not None:
             return [replacer(*_cut(t, spans), self.mask) for t, spans in zip(self.texts, self.spans, strict=True)]
         renderers = []
@@ -245,18 +247,18 @@ class MaskedTexts:
 
 
 def _cut(text: str, spans: Spans) -> tuple[list[str], list[str]]:
-    """A text as what lies between spans, one piece more than there are spans, and what lies in them."""
+    """The pieces of a text between spans, of which there is one more than spans, and those inside them."""
     edges = [0, *(edge for span in spans for edge in span), len(text)]
     pieces = [text[a:b] for a, b in pairwise(edges)]
     return pieces[0::2], pieces[1::2]
 
 
 def _identity(tokenizer: Any) -> str | None:
-    """A name for a tokenizer that tells two apart, because tokenizers themselves cannot be compared."""
+    """A name by which tokenizers are told apart, because they cannot be compared themselves."""
     if tokenizer is None:
         return None
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
     try:
         return fingerprint(backend.to_str() if hasattr(backend, "to_str") else tokenizer)[:16]
-    except Exception:  # a stranger's object: nothing tells what it does, so it is like no other
+    except Exception:  # of an object that cannot be hashed nothing is known, so it is like no other
         return f"{type(tokenizer).__qualname__} {secrets.token_hex(8)}"

@@ -1,7 +1,7 @@
 """Callables for the models that people have; each is imported when it is first used.
 
 A model is any callable from a batch (a list of texts, an array, a frame, a tensor) to one row of numbers per
-input, so a plain function needs nothing from here.
+input. A plain function needs nothing from here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from c2fa.models.local.sklearn import Sklearn as Sklearn
     from c2fa.models.local.torch import Torch as Torch
 
-# The names of each module, the package that it imports and the extra that brings it.
+# A module, the package that it imports and the extra that brings it, and the module's public names.
 _MODULES = {
     ("lm.causal", "torch", "text"): ("CausalLM",),
     ("lm.openai", "httpx2", "http"): ("CensoredWarning", "OpenAI"),
@@ -48,18 +48,18 @@ _MODULES = {
 }
 _WHERE = {name: where for where, names in _MODULES.items() for name in names}
 
-# `from c2fa.models import *`, dir and help give what is there.
+# `from c2fa.models import *`, dir and help list the names whose packages are installed.
 __all__ = sorted(name for name, (_, package, _) in _WHERE.items() if find_spec(package) is not None)
 
 
 def adapter(name: str) -> Callable[..., Model]:
-    """The callable of a name; where its package is not installed, an ImportError says how to get it."""
+    """The class or function of a name; an ImportError says how to install its package if it is missing."""
     module, package, extra = _WHERE[name]
     if name not in __all__:
         raise ImportError(f"c2fa.models.{name} needs {package}: pip install 'c2fa[{extra}]'")
-    found: Callable[..., Model] = vars(import_module(f"c2fa.models.{module}"))[name]
-    globals()[name] = found  # the next time it is an ordinary name
-    return found
+    make: Callable[..., Model] = vars(import_module(f"c2fa.models.{module}"))[name]
+    globals()[name] = make  # so that __getattr__ is called only once for it
+    return make
 
 
 def __getattr__(name: str) -> Any:

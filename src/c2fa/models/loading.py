@@ -1,4 +1,4 @@
-"""A model from one line of text, as the command line has it, or from whatever object a person holds."""
+"""A model from one line of text, such as an option of the command line, or from an object of another library."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from c2fa.models import adapter
 from c2fa.models.http._settings import Settings, shown
 from c2fa.models.local.sklearn import load_skops
 
-# For each kind the name of its adapter, and what is written behind the colon.
+# For each kind the name of its adapter, and the form of the text behind the colon.
 _ADAPTERS = {
     "demo": ("DemoSentiment", ""),
     "python": ("", "package.module:function"),
@@ -82,7 +82,7 @@ def load(spec: str, *, allow_pickle: bool = False, **options: Any) -> Model:
     except TypeError as error:
         if "argument" not in str(error):
             raise
-        # What Python says of a wrong argument, without the names of our functions.
+        # Python's words about a wrong argument, without the names of our functions.
         wrong = str(error).rpartition("()")[2].strip()
         raise ValueError(f"cannot make a model of {shown(spec)!r}: {wrong}") from error
 
@@ -122,12 +122,12 @@ def language_model_spec(spec: str) -> str:
 
 
 def is_language_model(model: Any) -> bool:
-    """Whether it is an object that ``c2fa.cite`` asks: it writes answers, or scores given ones."""
+    """Whether a model can be given to ``c2fa.cite``: it writes answers, or scores given ones."""
     return _has(model, "generate") or _has(model, "pieces", "score")
 
 
 def taken(model: Any) -> Model:
-    """Return a language model as it is, and a callable for whatever else a person holds."""
+    """Return a language model as it is, and ``wrap`` any other."""
     return cast(Model, model) if is_language_model(model) and not callable(model) else wrap(model)
 
 
@@ -136,9 +136,9 @@ def _has(model: Any, *names: str) -> bool:
 
 
 def wrap(model: Any) -> Model:
-    """Return a callable for an object that a person holds: an estimator or its method, a module, a pipeline, a session.
+    """Return a callable for an estimator or its method, a module, a pipeline or a session.
 
-    A callable that is none of these is returned as it is.
+    Any other callable is returned as it is.
 
     >>> wrap(len) is len
     True
@@ -152,7 +152,7 @@ def wrap(model: Any) -> Model:
         return adapter("Onnx")(model)
     methods = ("predict_proba", "decision_function", "predict")
     if inspect.ismethod(model) and model.__name__ in methods and _has(model.__self__, "get_params"):
-        return adapter("Sklearn")(model.__self__, model.__name__)  # which knows the names of its columns and classes
+        return adapter("Sklearn")(model.__self__, model.__name__)  # with the names of columns and classes
     if callable(model):
         return cast(Model, model)
     if any(_has(model, method) for method in methods):
@@ -182,7 +182,7 @@ def _python(path: str) -> Model:
 
 @contextlib.contextmanager
 def _here() -> Iterator[None]:
-    """Import from the current folder too: a script beside the user is what the user means."""
+    """Import from the current folder too, because the user means a script there."""
     here = str(Path.cwd())
     added = here not in sys.path
     if added:
@@ -211,7 +211,7 @@ def _estimator(path: str, allow_pickle: bool, trusted: str | Sequence[str] = ())
         if not trusted:
             return load_skops(path)
         names = trusted.split(",") if isinstance(trusted, str) else trusted
-        with _here():  # what is trusted may be a script beside the user
+        with _here():  # a trusted type may be in a script there
             return load_skops(path, [name.strip() for name in names])
     if not allow_pickle:
         raise ValueError(
@@ -226,9 +226,9 @@ def _estimator(path: str, allow_pickle: bool, trusted: str | Sequence[str] = ())
 
 
 class Lazy(ModelProxy):
-    """A model that is made where it is first used, and travels to other processes as its constructor.
+    """A model that is made when it is first used, and travels to other processes as its constructor.
 
-    Workers that share one model need not load it, and neither does the process that starts them.
+    Workers that share one model do not load it, nor does the process that starts them.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Requests side by side from synchronous code, each sent until it is answered or given up; and rows for the wire."""
+"""Concurrent requests from synchronous code, with retries, and the rows of a batch in the forms that travel."""
 
 from __future__ import annotations
 
@@ -25,17 +25,15 @@ T = TypeVar("T")
 
 
 class Portal:
-    """Runs coroutines on a loop in a thread of its own, with one pool of connections.
+    """Runs coroutines on an event loop in a thread of its own, with one pool of connections.
 
-    A loop of its own works where the caller's thread already runs one (a notebook), and keeps connections
-    alive from one batch to the next.
+    The caller's thread may run a loop already, as in a notebook; and connections stay open between batches.
     """
 
     def __init__(self, url: str, settings: Settings, bucket: Bucket) -> None:
         self.url, self.settings, self.bucket = url, settings, bucket
         self.pid = os.getpid()  # a forked child has the object but not the thread
-        # A proxy of the environment is for other hosts; a server on this machine is reached directly.
-        self._trust_env = not is_local(url)
+        self._trust_env = not is_local(url)  # the environment's proxy is for other hosts
         self._ready = threading.Event()
         self._failure: BaseException | None = None
 
@@ -96,9 +94,8 @@ class Portal:
 class EndpointError(RuntimeError):
     """A model behind HTTP gave no usable answer; the message says why, for which rows, and what to do.
 
-    ``status`` is the HTTP status of a refusal, ``transient`` whether the same may be answered later, ``wait`` how many
-    seconds the server asked for, ``tries`` how often the request was sent, and ``partial`` what was answered of the
-    batch.
+    ``status`` is the HTTP status of a refusal, ``transient`` whether the same request may succeed later, ``wait`` the
+    seconds that the server asked for, ``tries`` how often the request was sent, and ``partial`` the batch's answers.
     """
 
     def __init__(
@@ -117,7 +114,7 @@ class EndpointError(RuntimeError):
 
 @dataclass(eq=False)
 class _Failure(Exception):
-    """Why one request brought no answer, and what to do about it; the status tells whether it may pass, unless said."""
+    """Why one request got no answer, and what to do; if ``transient`` is None, the status decides."""
 
     reason: str
     hint: str
@@ -128,7 +125,7 @@ class _Failure(Exception):
 
 @dataclass(frozen=True)
 class Request:
-    """What an adapter wants sent: a path below the address, and for a POST its body."""
+    """An adapter's request: a path below the address, and for a POST its body."""
 
     path: str
     body: bytes | None = None
@@ -136,7 +133,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back; ``secret.hide`` is for words of it that a person may read: servers repeat what they get."""
+    """A server's reply; ``secret.hide`` its words before a person reads them, because servers repeat what they get."""
 
     data: Any
     secret: Secret = field(default_factory=Secret)
@@ -147,8 +144,8 @@ async def send(
 ) -> Reply:
     """Send a request, again where that may help, and return the reply or raise an EndpointError.
 
-    A probe is the first row, alone; where nothing but 500s come back, its shape may be the cause. ``stopped`` tells
-    that another request of the same batch has failed for good, so that sending this one again is of no use.
+    A ``probe`` is the first row, alone; if the server answers only with 500s, its shape may be the cause. ``stopped()``
+    says that another request of the batch has failed for good, so that this one need not be sent again.
     """
     settings, bucket = portal.settings, portal.bucket
     tries = crashes = 0
@@ -158,7 +155,7 @@ async def send(
         except _Failure as error:
             failure = error
         tries += 1
-        crashes += failure.status == 500  # the server failed on the request itself, as several do on a wrong shape
+        crashes += failure.status == 500  # as several servers answer to a wrong shape
         seconds = settings.retry.pause(failure, tries)
         too_long = (failure.wait or 0.0) > settings.max_wait
         if seconds is None or too_long or stopped():
@@ -193,7 +190,7 @@ async def _send_once(portal: Portal, request: Request) -> Reply:
         except TimeoutError:
             reason = f"no whole answer within {settings.timeout:g} s"
             raise _Failure(reason, "raise timeout or lower rows_per_request", transient=True) from None
-        except httpx2.RequestError as error:  # lost, or not what its header says it is
+        except httpx2.RequestError as error:  # the connection is lost, or the reply is not what its header says
             reason = f"the connection failed ({_quoted(str(error), secret) or type(error).__name__})"
             raise _Failure(reason, "see that the server runs and call again", transient=True) from None
     if not response.is_success:
@@ -210,12 +207,12 @@ async def _send_once(portal: Portal, request: Request) -> Reply:
 
 
 async def _received(portal: Portal, method: str, request: Request, headers: Mapping[str, str]) -> httpx2.Response:
-    """The whole response, unless it is larger than a reply may be."""
+    """The whole response, if it is no larger than ``max_reply``."""
     most, body = portal.settings.max_reply, bytearray()
     sent = portal.client.stream(method, portal.url + request.path, content=request.body, headers=headers)
     async with sent as response:
         packing = response.headers.get("content-encoding", "").strip().lower()
-        if packing not in ("", "identity", "gzip", "deflate"):  # others, and several at once, unpack without any bound
+        if packing not in ("", "identity", "gzip", "deflate"):  # others, or several at once, would unpack without bound
             reason = f"the server packed its answer as {packing[:40]!r}"
             raise _Failure(reason, "have it send gzip, deflate, or plain answers", transient=False)
         async for piece in response.aiter_bytes():
@@ -223,12 +220,13 @@ async def _received(portal: Portal, method: str, request: Request, headers: Mapp
             if len(body) > most:
                 reason = f"the answer has more than max_reply={most} bytes"
                 raise _Failure(reason, "lower rows_per_request, or raise max_reply", transient=False)
-        kept = {k: v for k, v in response.headers.items() if k.lower() not in ("content-encoding", "transfer-encoding")}
-        return httpx2.Response(response.status_code, headers=kept, content=bytes(body))
+        encodings = ("content-encoding", "transfer-encoding")
+        plain_headers = {name: value for name, value in response.headers.items() if name.lower() not in encodings}
+        return httpx2.Response(response.status_code, headers=plain_headers, content=bytes(body))
 
 
 def _refusal(response: httpx2.Response, max_wait: float, secret: Secret) -> _Failure:
-    """Why the server refused, in the sentence that it gives itself where there is one, and what to do."""
+    """Why the server refused, in its own words if it gives any, and what to do."""
     try:
         text = response.json()
     except (ValueError, RecursionError):
@@ -248,7 +246,7 @@ def _refusal(response: httpx2.Response, max_wait: float, secret: Secret) -> _Fai
         413: "lower rows_per_request",
         429: "lower rate or concurrency, or raise retries",
     }.get(status, "see the server's log")
-    if 300 <= status < 400:  # a POST that is sent on may arrive as a GET, and a secret at another host
+    if 300 <= status < 400:  # not followed: a POST may arrive as a GET, and the secret at another host
         hint = f"give the address that it points to, {shown(_quoted(response.headers.get('location', ''), secret))!r}"
     wait = retry_after(response.headers)
     if wait is not None and wait > max_wait:
@@ -257,7 +255,7 @@ def _refusal(response: httpx2.Response, max_wait: float, secret: Secret) -> _Fai
 
 
 def _quoted(words: str, secret: Secret, most: int = 300) -> str:
-    """A server's words on one line, without the secret, and then cut."""
+    """A server's words on one line, cut after the secret is hidden."""
     text = " ".join(secret.hide(words).split())
     return text if len(text) <= most else text[: most - 1] + "…"
 
@@ -283,7 +281,7 @@ class WireRows:
 
     @classmethod
     def of(cls, batch: Any) -> WireRows:
-        """Read a list of texts, an array, a tensor, a frame, or a list of records or vectors."""
+        """The rows of a list of texts, an array, a tensor, a frame, or a list of records or vectors."""
         if is_frame(batch):
             return cls(columns={str(name): _plain(batch[name]) for name in batch.columns})
         if isinstance(batch, np.ndarray) or is_tensor(batch):
@@ -331,7 +329,7 @@ class WireRows:
         return WireRows(columns={k: [v[i] for i in index] for k, v in self.columns.items()})
 
     def keys(self) -> list[bytes]:
-        """Return one key for each row, equal for equal rows alone."""
+        """Return one key for each row; keys are equal only for equal rows."""
         if self.texts is not None:
             return [b"t" + text.encode("utf-8", "surrogatepass") for text in self.texts]
         if self.array is not None:
@@ -343,7 +341,7 @@ class WireRows:
 
 
 def jsonable(array: npt.NDArray[Any]) -> Any:
-    """Return nested lists in which what JSON cannot say (NaN, infinity) is null."""
+    """Return nested lists, with None for what JSON cannot say (NaN, infinity)."""
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         return np.where(np.isfinite(array), array, None).tolist()  # type: ignore[call-overload]
     return array.tolist()
@@ -354,7 +352,7 @@ def _digest(data: bytes) -> bytes:
 
 
 def _plain(column: Any) -> list[Any]:
-    """Return the values of a column as Python's own, with None for what is missing."""
-    plain = (v.item() if isinstance(v, np.generic) else v for v in column)
-    known = [None if is_missing(v) or v in (np.inf, -np.inf) else v for v in plain]
-    return [v.isoformat() if isinstance(v, datetime.date | datetime.time) else v for v in known]
+    """Return the values of a column as Python's own types, with None for missing ones and infinities."""
+    values = (v.item() if isinstance(v, np.generic) else v for v in column)
+    finite = (None if is_missing(v) or v in (np.inf, -np.inf) else v for v in values)
+    return [v.isoformat() if isinstance(v, datetime.date | datetime.time) else v for v in finite]

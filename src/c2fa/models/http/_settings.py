@@ -29,18 +29,18 @@ class Settings:
     retries
         How often a request is sent again after a time-out, a broken connection, a 408, a 429 or a 5xx.
     wait
-        Seconds before the first retry; doubled each time. ``Retry-After`` goes before it.
+        Seconds before the first retry; doubled each time. A server's ``Retry-After`` takes precedence.
     max_wait
         The longest wait between two tries; a server that asks for a longer one is an error.
     rate
         The most requests per second, retries included; None for no limit.
     auth_env
-        The name of the environment variable that holds the secret. It is read when a request is sent, and
-        is in no message, file or repr.
+        The name of the environment variable that holds the secret, which is read when a request is sent and appears in
+        no message, file or repr.
     auth_header, auth_scheme
         The header that carries the secret and the word before it, ``Authorization: Bearer ...``.
     auth_over_http
-        Whether the secret may go to another machine over ``http://``, where whoever is on the way can read it.
+        Whether the secret may go to another machine over ``http://``, where anybody on the way can read it.
     headers
         Further headers, none of them secret.
     price_per_row
@@ -115,7 +115,7 @@ class Settings:
         value = os.environ.get(self.auth_env, "").strip()
         if not value:
             raise ValueError(f"the environment variable {self.auth_env} is not set; put the server's secret in it")
-        if not re.fullmatch(r"[ -~]+", value):  # a client that refuses such a header shows it
+        if not re.fullmatch(r"[ -~]+", value):  # the client would show the header that it refuses
             raise ValueError(
                 f"the environment variable {self.auth_env} holds a character that no header can carry, such as a line "
                 "break inside it; put the secret alone in it (what it holds is not shown)"
@@ -124,7 +124,7 @@ class Settings:
 
 
 class Secret:
-    """What only the server may know: it goes into a header, and is hidden in whatever the server says.
+    """A text that only the server may read: it goes into a header, and is hidden in all that the server says.
 
     >>> Secret("s3/cret").hide("no user S3%2Fcret")
     'no user ***'
@@ -142,7 +142,7 @@ class Secret:
         return f"{scheme} {self._text}".strip()
 
     def hide(self, words: str) -> str:
-        """A server's words without the secret. Hide first and cut then: half a secret is not recognised."""
+        """A server's words without the secret. Cut them only afterwards: half a secret is not recognised."""
         if not self._text:
             return words
         return re.sub(_written(self._text), "***", words, flags=re.IGNORECASE)
@@ -155,10 +155,10 @@ class Secret:
 
 
 def _written(text: str) -> str:
-    """A pattern of the ways to write a text: plain or escaped, in JSON, in an address, in HTML.
+    """A pattern for a text, plain or as escaped in JSON, in an address or in HTML.
 
-    Backslashes escape what follows in any number, so that those of the text itself tell nothing. A run of them is read
-    from its beginning alone: a search from each of its places would take the square of its length.
+    Any number of backslashes may stand before a letter, so those of the text itself are left out. A run of them matches
+    only from its beginning, because a search from each place in it would take the square of its length.
     """
     letters = []
     for letter in text.replace("\\", ""):
@@ -172,7 +172,7 @@ def _written(text: str) -> str:
 
 
 def shown(address: str) -> str:
-    """An address as a message may show it: without a user's name and password, and up to a '?'.
+    """An address for messages: without a user's name and password, and up to a '?'.
 
     >>> shown("mlflow:http://me:password@host/m?token=1")
     'mlflow:http://***@host/m'

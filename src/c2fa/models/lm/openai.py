@@ -18,7 +18,7 @@ from c2fa.models.http.endpoint import Floats
 from c2fa.models.lm.completions import Completions, Tokens, choices, columns, model_name, post
 from c2fa.structure import BoolArray
 
-# Where servers put the tokens of a text that they repeat, with log-probabilities: the dialects of ``echo``.
+# Where servers put the tokens and log-probabilities of a text that they repeat (``echo``).
 _LAYOUTS: dict[str, Callable[[Any, int], Any]] = {
     "OpenAI": lambda data, row: data["choices"][row]["logprobs"],  # and vLLM, SGLang, Ray Serve, litellm's proxy
     "Together": lambda data, row: data["prompt"][row]["logprobs"],
@@ -26,7 +26,7 @@ _LAYOUTS: dict[str, Callable[[Any, int], Any]] = {
 
 
 class CensoredWarning(UserWarning):
-    """Some class log-probabilities are upper bounds: their tokens were not among those returned."""
+    """Some class log-probabilities are upper bounds, because their tokens were not among those returned."""
 
 
 class OpenAI(Completions):
@@ -36,10 +36,10 @@ class OpenAI(Completions):
     answer begins with each class. A class whose token is not among the returned top ones is *censored*: its output is
     the upper bound that the returned ones leave, ``notes`` counts such outputs, and a warning is given once.
 
-    Without, it writes and scores answers, for ``c2fa.cite``. Servers that repeat a prompt with log-probabilities
-    (``echo``: vLLM, SGLang, Together, Ray Serve, litellm's proxy before one of them) score a given answer; whether one
-    does is tried by one request and remembered. Prompts are then plain texts for ``/completions``. With the others
-    ``c2fa.cite`` needs ``similarity=``, and answers are written by ``/chat/completions``.
+    Without ``classes`` it writes and scores answers, for ``c2fa.cite``. Servers that repeat a prompt with
+    log-probabilities (``echo``: vLLM, SGLang, Together, Ray Serve, litellm's proxy before one of them) score a given
+    answer; one request finds out whether a server does. Prompts are then plain texts for ``/completions``. With other
+    servers ``c2fa.cite`` needs ``similarity=``, and answers are written by ``/chat/completions``.
 
     Parameters
     ----------
@@ -107,11 +107,11 @@ class OpenAI(Completions):
     @property
     def name(self) -> str:
         """The identity of the model: all that its answers depend on."""
-        how: list[Any] = [self.max_new_tokens, self.endpoint, self.extra]
+        options: list[Any] = [self.max_new_tokens, self.endpoint, self.extra]
         if self.classes is not None:
-            asked = self.classes
-            how = [asked.prompt, asked.answers, self.endpoint, asked.top_logprobs, asked.probabilities, self.extra]
-        digest = hashlib.sha256(json.dumps(how, default=str).encode()).hexdigest()[:16]
+            each = self.classes
+            options = [each.prompt, each.answers, self.endpoint, each.top_logprobs, each.probabilities, self.extra]
+        digest = hashlib.sha256(json.dumps(options, default=str).encode()).hexdigest()[:16]
         return f"{self.kind}:{self.url}#{self.model}:{digest}"
 
     @property
@@ -122,10 +122,10 @@ class OpenAI(Completions):
     def __repr__(self) -> str:
         return f"OpenAI({self.url!r}, {self.model!r})"
 
-    # Answers that are written, and given ones that are scored.
+    # Writing answers, and scoring given ones.
 
     def try_scoring(self) -> None:
-        """See whether the server scores a given answer, once, and raise the sentence that says so where it does not."""
+        """Find out, once, whether the server scores a given answer; raise an error where it does not."""
         if not self._layout:
             self.pieces("yes")
 
@@ -141,7 +141,7 @@ class OpenAI(Completions):
         return post(path, {name: value for name, value in fields.items() if value is not None})
 
     async def tokenize(self, portal: Portal, answer: str) -> Tokens:
-        """Return the tokens of an answer that the server repeats after a text that they do not run into."""
+        """Return the tokens of an answer, as the server repeats them after a text that does not join to them."""
         if self.endpoint == "chat":
             raise TypeError(f"{self!r} is asked for chats, which score no given answer{self.otherwise}")
         if self._cannot:
@@ -173,16 +173,16 @@ class OpenAI(Completions):
         return [self._repeated(ordered, i, prompt, "".join(answer.ids)) for i, (prompt, answer) in enumerate(rows)]
 
     def _repeated(self, data: Any, row: int, prompt: str, answer: str) -> list[tuple[str, Any]]:
-        """The tokens that lie within the answer, in what the server repeats of a row, with their log-probabilities."""
-        listed: list[str] = []
+        """The tokens within the answer, in the text that the server repeats for a row, with their log-probabilities."""
+        repeated: list[str] = []
         for layout, find in _LAYOUTS.items():
             try:
                 logprobs = find(data, row)
                 tokens, values = list(map(str, logprobs["tokens"])), logprobs["token_logprobs"]
             except (LookupError, TypeError):
                 continue
-            start = "".join(tokens).find(prompt + answer)  # a token that begins every text may stand before it
-            listed = max(listed, tokens, key=len)
+            start = "".join(tokens).find(prompt + answer)  # a special token may stand before the text
+            repeated = max(repeated, tokens, key=len)
             if start >= 0 and len(values) == len(tokens):
                 self._layout = layout
                 first, last = start + len(prompt), start + len(prompt) + len(answer)
@@ -190,10 +190,10 @@ class OpenAI(Completions):
                 inside = [k for k, end in enumerate(ends) if first <= end - len(tokens[k]) < last and end <= last]
                 return [(tokens[k], values[k]) for k in inside]
         wrong = "the server gave no log-probabilities of what it was sent"
-        if len(listed) == 1:
+        if len(repeated) == 1:
             wrong = "the server ignores echo: it gave log-probabilities of what it wrote, not of what it was sent"
-        elif listed:
-            wrong = f"the server repeats {''.join(listed)[:60]!r}, which is not the text that it was sent"
+        elif repeated:
+            wrong = f"the server repeats {''.join(repeated)[:60]!r}, which is not the text that it was sent"
         raise ValueError(
             f"{wrong}, so that it scores no given answer: give similarity='words', or name a server that scores "
             "otherwise (llama.cpp, vLLM) as llama: or vllm:"
@@ -237,17 +237,17 @@ class OpenAI(Completions):
         return self.classes.outputs([first_token(choice) for choice in ordered], reply.secret.hide)
 
     def finish(self) -> None:
-        """Say what is only a bound: once aloud, always in the notes."""
+        """Say which outputs are only bounds: always in the notes, and once by a warning."""
         if self.classes is None:
             return super().finish()
-        first, self.notes = not self.notes, self.classes.notes()
-        if self.notes and first:
+        is_first, self.notes = not self.notes, self.classes.notes()
+        if self.notes and is_first:
             text = "; ".join(self.notes) + "; raise top_logprobs or change the prompt"
             warnings.warn(text, CensoredWarning, stacklevel=3)
 
 
 class _Classes:
-    """What texts are told apart by: the classes, the question, and which outputs were only bounds."""
+    """A zero-shot classification: its classes, its question, and how many outputs were only bounds."""
 
     def __init__(
         self, classes: Sequence[str] | Mapping[str, str], prompt: str, top_logprobs: int, probabilities: bool
@@ -265,7 +265,7 @@ class _Classes:
         self._seen, self._shared = 0, set[str]()
 
     def question(self, text: str) -> str:
-        """What the model is asked about a text."""
+        """The question to the model about a text."""
         parts = self.prompt.split("{text}")
         return text.join(part.replace("{classes}", ", ".join(self.answers)) for part in parts)
 
@@ -284,7 +284,7 @@ class _Classes:
         return logprobs
 
     def notes(self) -> list[str]:
-        """What is to be said of the outputs so far."""
+        """Notes on the outputs so far."""
         notes = [
             f"class {name!r}: {count} of {self._seen} log-probabilities are upper bounds, because its token "
             f"was not among the {self.top_logprobs} returned"
@@ -300,7 +300,7 @@ class _Classes:
 
 
 def written(data: Any) -> str:
-    """What a model wrote in a chat; a refusal is no answer, and what is not there cannot be compared."""
+    """The text that a model wrote in a chat; a ValueError where it refused or wrote nothing."""
     choice = data["choices"][0]
     message, ending = choice["message"], choice.get("finish_reason")
     if message.get("refusal") or ending == "content_filter":
@@ -339,22 +339,22 @@ def first_token(choice: Mapping[str, Any]) -> dict[str, float]:
 
 
 def class_logprobs(tokens: Mapping[str, float], answers: Sequence[str]) -> tuple[Floats, BoolArray, set[str]]:
-    """Return each answer's log-probability, whether it is only a bound, and the tokens that fit several.
+    """Return each answer's log-probability, whether it is only a bound, and the tokens that fit several answers.
 
     A token counts for an answer that begins with it, blanks and case aside, if no other answer does. An
     answer with no token among the returned ones is censored, not impossible: it is at most as likely as the
-    least likely token returned, and as all that was not returned together.
+    least likely returned token, and as all other tokens together.
 
     >>> values, censored, _ = class_logprobs({" yes": math.log(0.6), "the": math.log(0.3)}, ["yes", "no"])
     >>> np.exp(values).round(3).tolist(), censored.tolist()
     ([0.6, 0.1], [False, True])
     """
-    real = {t: v for t, v in tokens.items() if v > -9000.0}  # servers write -9999 for "too unlikely to say"
-    rest = max(1.0 - sum(math.exp(v) for v in real.values()), 1e-9)
-    bound = min([math.log(rest), *real.values()])
+    possible = {t: v for t, v in tokens.items() if v > -9000.0}  # servers write -9999 for "too unlikely to say"
+    rest = max(1.0 - sum(math.exp(v) for v in possible.values()), 1e-9)
+    bound = min([math.log(rest), *possible.values()])
     values, shared = np.full(len(answers), -np.inf), set()
     folded = [answer.strip().casefold() for answer in answers]
-    for token, value in real.items():
+    for token, value in possible.items():
         piece = token.strip().casefold()
         fits = [i for i, answer in enumerate(folded) if piece and answer.startswith(piece)]
         if len(fits) == 1:

@@ -1,4 +1,4 @@
-"""llama.cpp and vLLM, each a dialect of completions: what it calls things, and where it puts them."""
+"""Language models served by llama.cpp and vLLM."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from c2fa.models.lm.completions import Completions, Tokens, choices, columns, mo
 class LlamaServer(Completions):
     """A language model served by ``llama-server``.
 
-    The server ignores a request for the log-probabilities of a prompt. So the answer is written by the model, under a
-    grammar that allows these very tokens and no others; the log-probabilities are those before the grammar. Servers
-    from before 2026 do not read such a grammar. Rows go one after the other and without the server's cache: what the
-    server computes together moves a row's numbers, with a small quantised model by a few tenths of a nat.
+    The server ignores a request for the log-probabilities of a prompt. So the model writes the given answer, under a
+    grammar that allows its tokens and no others; the log-probabilities are those before the grammar. Servers from
+    before 2026 do not read such a grammar. Rows go one after the other and without the server's cache, because a row's
+    numbers depend on what is computed with it, in a small quantised model by a few tenths of a nat.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ class LlamaServer(Completions):
     max_new_tokens
         The most tokens that ``generate`` writes.
     template_options
-        What the chat template takes besides the messages, such as ``{"enable_thinking": False}``.
+        Options of the chat template, such as ``{"enable_thinking": False}``.
     **settings
         Any of `c2fa.models.http.endpoint.Settings`; ``concurrency`` is 1 unless given.
     """
@@ -74,8 +74,8 @@ class LlamaServer(Completions):
 
     async def window(self, portal: Portal) -> int | None:
         def read(data: Any) -> int | None:
-            found: int | None = data["default_generation_settings"]["n_ctx"]
-            return found
+            window: int | None = data["default_generation_settings"]["n_ctx"]
+            return window
 
         return await self.ask(portal, Request("/props"), "asking for the window", read)
 
@@ -104,8 +104,8 @@ class LlamaServer(Completions):
 class VLLM(Completions):
     """A language model served by ``vllm serve``.
 
-    A row goes as token ids, the prompt's and then the answer's, and the server returns the log-probabilities of what it
-    was sent (``prompt_logprobs``).
+    A row goes as token ids, the prompt's and then the answer's, and the server returns their log-probabilities
+    (``prompt_logprobs``).
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ class VLLM(Completions):
     max_new_tokens
         The most tokens that ``generate`` writes.
     template_options
-        What the chat template takes besides the messages, such as ``{"enable_thinking": False}``.
+        Options of the chat template, such as ``{"enable_thinking": False}``.
     **settings
         Any of `c2fa.models.http.endpoint.Settings`; a request holds 16 rows unless ``rows_per_request`` says otherwise.
     """
@@ -140,7 +140,7 @@ class VLLM(Completions):
 
     @property
     def name(self) -> str:
-        """The identity of the model; a server does not tell when its weights change."""
+        """The identity of the model; a server does not say when its weights change."""
         return f"{self.kind}:{self.url}#{self.model}"
 
     async def tokenize(self, portal: Portal, answer: str) -> Tokens:
@@ -149,7 +149,7 @@ class VLLM(Completions):
         return Tokens(tuple(ids), from_prefixes(texts, answer))
 
     async def chat(self, portal: Portal, messages: list[dict[str, Any]]) -> str | None:
-        """Return messages in the model's chat format, without the tokens that begin every text: these come later."""
+        """Return messages in the model's chat format, without the tokens that begin every text and are added later."""
         try:
             ids = await self._ids(portal, messages=messages, chat_template_kwargs=self.template_options)
         except EndpointError as error:
@@ -167,8 +167,8 @@ class VLLM(Completions):
         return text
 
     async def contexts(self, portal: Portal, prompts: list[str]) -> list[Any]:
-        asked = (self._ids(portal, prompt=prompt, add_special_tokens=True) for prompt in prompts)
-        return list(await asyncio.gather(*asked))
+        ids = (self._ids(portal, prompt=prompt, add_special_tokens=True) for prompt in prompts)
+        return list(await asyncio.gather(*ids))
 
     async def window(self, portal: Portal) -> int | None:
         def read(data: Any) -> int | None:
@@ -176,8 +176,8 @@ class VLLM(Completions):
 
         return await self.ask(portal, Request("/v1/models"), "asking for the window", read)
 
-    async def _ids(self, portal: Portal, **asked: Any) -> list[int]:
-        request = post("/tokenize", {"model": self.model, **asked})
+    async def _ids(self, portal: Portal, **fields: Any) -> list[int]:
+        request = post("/tokenize", {"model": self.model, **fields})
         return await self.ask(portal, request, "reading tokens", lambda data: [token_id(i) for i in data["tokens"]])
 
     async def _text_of(self, portal: Portal, ids: list[int]) -> str:
@@ -207,14 +207,14 @@ class VLLM(Completions):
 
 
 def token_id(number: Any) -> int:
-    """A token's number as a server gives it, which must be one."""
+    """Check a server's number of a token, and return it."""
     if type(number) is not int or number < 0:
         raise ValueError(f"the server gave {number!r:.40} as a token's number; see that it is the server of the class")
     return number
 
 
 def from_texts(texts: Iterable[str], answer: str) -> tuple[str, ...]:
-    """The texts of the tokens, without the blank that a tokenizer of words puts before every text.
+    """The texts of the tokens, without the blank that some tokenizers put before every text.
 
     >>> from_texts([" No", "thing"], "Nothing")
     ('No', 'thing')
@@ -226,14 +226,14 @@ def from_texts(texts: Iterable[str], answer: str) -> tuple[str, ...]:
 
 
 def from_prefixes(texts: Iterable[str], answer: str) -> tuple[str, ...]:
-    """The text that each token adds, from the texts of the first token, the first two, and so on.
+    """The text that each token adds, from the decoded texts of the first token, the first two, and so on.
 
     >>> from_prefixes(["caf", "caf\\ufffd", "café"], "café")
     ('caf', '', 'é')
     """
     pieces, end, text = [], 0, answer
     for text in texts:
-        whole = text.rstrip("\ufffd")  # what decoders write for a part of a character
+        whole = text.rstrip("\ufffd")  # which decoders write for a part of a character
         new = max(end, len(whole)) if answer.startswith(whole) else end
         pieces.append(answer[end:new])
         end = new
