@@ -1,4 +1,4 @@
-"""Which leaves are neighbours, and how strongly: what a smooth explanation is smooth over."""
+"""Graphs of neighbouring leaves, over which explanations are smooth."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from c2fa.structure import FloatArray, IntArray, Structure
 
-# Up to so many leaves, in runs of so many, full matrices for each run smooth faster than a sparse factor of all.
+# Up to so many leaves, in runs up to so long, a full matrix for each run is faster than a sparse factor of all.
 _FEW, _SHORT = 512, 128
 
 
@@ -25,7 +25,7 @@ class Graph:
     edges
         Indices of leaves, (m, 2); each pair once, in any order.
     weights
-        How strongly each pair is tied, above 0; None ties every pair with 1.
+        The strength of each pair's tie, at least 0; None is 1 for every pair.
 
     Examples
     --------
@@ -68,19 +68,20 @@ class Graph:
 
     @cached_property
     def runs(self) -> tuple[tuple[slice, FloatArray], ...]:
-        """The runs of leaves that edges stay within, but for single leaves, and the ties of each, (size, size)."""
+        """The runs of two leaves or more that no edge leaves, each with the ties in it, (size, size)."""
         i, k = self.edges.T
         reach = np.arange(self.edges.max(initial=-1) + 1)
         np.maximum.at(reach, np.minimum(i, k), np.maximum(i, k))
         ends = np.flatnonzero(np.maximum.accumulate(reach) == np.arange(len(reach))) + 1
-        found = []
+        runs = []
         for start, end in itertools.pairwise([0, *ends.tolist()]):
+            if end - start == 1:
+                continue
             inside = (start <= i) & (i < end)
             ties = np.zeros((end - start, end - start))
             np.add.at(ties, (i[inside] - start, k[inside] - start), self.weights[inside])
-            if end - start > 1:
-                found.append((slice(start, end), ties + ties.T))
-        return tuple(found)
+            runs.append((slice(start, end), ties + ties.T))
+        return tuple(runs)
 
     def laplacian(self, leaves: int) -> sp.csc_array:
         """``L`` with ``β'Lβ = Σ w (β_i − β_k)²`` over the edges."""
@@ -92,10 +93,10 @@ class Graph:
 
 @dataclass(frozen=True, eq=False)
 class Smoother:
-    """``S = (I + τL)⁻¹``: each leaf a weighted mean of itself and of those it is tied to, near and far.
+    """``S = (I + τL)⁻¹``: each leaf becomes a weighted mean of itself and the leaves that edges lead to.
 
-    Rows of S add up to 1, and S is symmetric, so smoothing leaves the sum over tied leaves as it was: where edges
-    stay within parts, a smoothed explanation has the same parts.
+    Rows of S add up to 1, and S is symmetric, so smoothing does not change the sum over connected leaves: if edges stay
+    within parts, a smoothed explanation has the same parts.
 
     >>> s = Smoother(Graph([[0, 1]]), 1.0, 3)
     >>> s(np.array([[3.0, 0.0, 5.0]])).round(3)
@@ -112,16 +113,16 @@ class Smoother:
 
     @cached_property
     def _blocks(self) -> list[tuple[slice, FloatArray]]:
-        """The blocks of S for the runs of leaves that edges stay within."""
-        found = []
+        """The blocks of S for the runs of the graph."""
+        blocks = []
         for run, ties in self.graph.runs:
-            block: FloatArray = np.diag(1.0 + self.strength * ties.sum(axis=0)) - self.strength * ties
-            found.append((run, np.asarray(np.linalg.inv(block), dtype=np.float64)))
-        return found
+            inverse: FloatArray = np.diag(1.0 + self.strength * ties.sum(axis=0)) - self.strength * ties
+            blocks.append((run, np.asarray(np.linalg.inv(inverse), dtype=np.float64)))
+        return blocks
 
     @cached_property
     def _factor(self) -> object:
-        from scipy.sparse.linalg import splu  # imported where it is used: it is slow to load
+        from scipy.sparse.linalg import splu  # slow to import
 
         matrix = sp.eye_array(self.leaves, format="csc") + self.strength * self.graph.laplacian(self.leaves)
         return splu(sp.csc_matrix(matrix), permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True})
@@ -131,18 +132,18 @@ class Smoother:
         if not (self.strength and len(self.graph.edges)):
             return rows
         if self.leaves <= _FEW and all(len(ties) <= _SHORT for _, ties in self.graph.runs):
-            out = rows.copy()
+            smooth = rows.copy()
             for run, block in self._blocks:
-                out[:, run] = rows[:, run] @ block
-            return out
+                smooth[:, run] = rows[:, run] @ block
+            return smooth
         solved: FloatArray = np.ascontiguousarray(self._factor.solve(np.ascontiguousarray(rows.T)).T)  # type: ignore[attr-defined]
         return solved
 
 
 def chain(owner: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> Graph:
-    """Neighbours in a row: each leaf tied to the one before it where both belong to one part.
+    """The graph that ties each leaf to the leaf before it, if both belong to one part.
 
-    ``weights`` has one for each leaf, for the tie to the one before it.
+    ``weights`` has one number for each leaf, for its tie to the leaf before.
 
     >>> chain([0, 0, 0, 1, 1]).edges.tolist()
     [[0, 1], [1, 2], [3, 4]]
@@ -155,7 +156,7 @@ def chain(owner: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> Graph:
 
 
 def disjoint_union(graphs: list[Graph], sizes: list[int]) -> Graph:
-    """One graph of several: the second's leaves come after the first's, and so on."""
+    """One graph of several, whose leaves follow one another."""
     starts = np.cumsum([0, *sizes[:-1]])
     return Graph(
         np.concatenate([g.edges + at for g, at in zip(graphs, starts, strict=True)]),

@@ -1,9 +1,8 @@
 """Penalties on a level's attributions: value and prox, one small class each.
 
-A penalty is anything with ``value(v)``, ``prox(v, step)`` (the minimiser of ``step·Ω(u) + ½‖u − v‖²``) and
-``ridge``: its λ where it is exactly ``λ‖v‖²`` (one for each feature where it is ``Σ λ_i v_i²``) and None where it is
-not, so that the direct solver knows whether it may be used. The convention is the paper's, without a half:
-scikit-learn's ``alpha`` is ``2 λ``. ``Auto`` stands for strengths that are yet to be chosen (``solvers/auto.py``).
+A penalty has ``value(v)``, ``prox(v, step)`` (the minimiser of ``step·Ω(u) + ½‖u − v‖²``) and ``ridge``, which says
+whether the direct solver may be used: λ for ``λ‖v‖²``, one for each feature for ``Σ λ_i v_i²``, None for any other
+penalty. The convention is the paper's, without a half: scikit-learn's ``alpha`` is ``2 λ``.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from c2fa.structure import FloatArray
 
 @runtime_checkable
 class Penalty(Protocol):
-    """What a solver may ask of a penalty."""
+    """A penalty as solvers use it."""
 
     @property
     def ridge(self) -> float | FloatArray | None:
-        """λ where the penalty is exactly ``λ‖v‖²``, or one for each feature; else None."""
+        """λ if the penalty is exactly ``λ‖v‖²``, or one for each feature; else None."""
         ...
 
     def value(self, v: FloatArray) -> float:
@@ -93,7 +92,7 @@ class L2:
 
 @dataclass(frozen=True, eq=False)
 class L2Each:
-    """``Σ λ_i v_i²``: an l2 penalty with a strength of its own for every feature of the level.
+    """``Σ λ_i v_i²``: an l2 penalty with a strength for each feature of the level.
 
     >>> L2Each([0.5, 2.0]).prox(np.array([2.0, 5.0]), step=1.0)
     array([1., 1.])
@@ -169,10 +168,10 @@ class NonNegative:
 
 @dataclass(frozen=True)
 class Auto:
-    """Strengths that maximise the evidence of the outputs, chosen when the problem is solved.
+    """An l2 strength for each leaf, by maximum evidence of the outputs, when the problem is solved.
 
-    It goes for the whole problem: give it to every level (a level of parts may instead have ``L2(0)``, which is what
-    it becomes there). What is chosen is an l2 strength for each leaf; see ``c2fa.solvers.auto``.
+    Give it to every level; a level of parts may instead have ``L2(0)``, which it becomes there. See
+    ``c2fa.solvers.auto``.
 
     Parameters
     ----------
@@ -180,17 +179,15 @@ class Auto:
         The column of the outputs that decides; None lets all of them decide together, each in proportion to its
         variance. The explainer gives the target's.
     tail
-        How equal leaves of one part are expected to be: the degrees of freedom of Student's t that their values are
-        drawn from. Small numbers expect a few large leaves among many small ones; ``inf`` gives every leaf of a part
-        the same strength. None, the default, estimates it too.
+        The degrees of freedom of the Student's t distribution of a part's leaves. Small numbers expect a few large
+        leaves among many small ones; ``inf`` gives every leaf of a part the same strength. None estimates it.
     noiseless
-        Whether the model gives the same outputs for the same input again. The leaves' standard errors are then those
-        of a description of a fixed function, and smaller (``c2fa.solvers.misfit``); values are the same. None, the
-        default, is True for log-probabilities of a given answer (``c2fa.cite``) and False for all others.
+        Whether the model always gives the same outputs for the same input. The leaves' standard errors are then those
+        of a description of a fixed function, and smaller (``c2fa.solvers.misfit``); values are the same. None is True
+        for log-probabilities of a given answer (``c2fa.cite``) and False for all others.
     sizes
-        How large each leaf's value is expected to be beside the others', as variances: only their ratios count. None,
-        the default, expects all leaves of a part to be alike. A prior's take their place in the fit about what it
-        expects.
+        The expected variance of each leaf's value; only their ratios count. None expects all leaves of a part to be
+        alike. In a fit around a prior's expectation, the prior's sizes replace them.
     """
 
     output: int | None = None
@@ -213,7 +210,7 @@ class Auto:
 
     @property
     def columns(self) -> slice:
-        """The outputs that decide."""
+        """The columns of the outputs that decide."""
         return slice(None) if self.output is None else slice(self.output, self.output + 1)
 
     @property
@@ -233,7 +230,6 @@ def _check_strength(name: str, value: float) -> None:
 
 
 def check_penalty(penalty: Any) -> None:
-    """Refuse what is no penalty."""
     if not isinstance(penalty, Penalty):
         raise TypeError(
             f"penalty must be L2(0.1), 'auto', L1(0.1), ElasticNet(...), NonNegative() or your own class with ridge, "

@@ -63,6 +63,13 @@ def test_what_is_no_citation_stays():
         assert read_citations(answer, None, DOCUMENTS).text == answer
 
 
+@pytest.mark.parametrize("answer", ["To do: [ ] buy milk, [none] of it sour.", "It holds [,] and [;] alone."])
+@pytest.mark.parametrize("about", [{}, {"title": None}, {"title": ""}])
+def test_empty_brackets_and_none_name_no_document_that_lacks_a_title(answer, about):
+    marked = read_citations(answer, None, {"only": about})
+    assert (marked.text, marked.claims) == (answer, ())
+
+
 @pytest.mark.parametrize("marker", ["[9]", "(source: seas)", "[0]"])
 def test_a_document_that_is_not_there(marker):
     [claim] = read_citations(f"Bern is the capital {marker}.", None, DOCUMENTS).claims

@@ -149,6 +149,24 @@ def test_a_message_says_itself_whether_it_stays():
     assert list(question.texts) == ["turn 1 (system)", "turn 3 (assistant)", "turn 6 (tool search)"]
     assert question.stays == ("turn 2 (user)", "turn 4 (user)")
     assert not any("keep" in message for message in question.messages)
+    holder = {"role": "tool", "content": "It rains in Bern.", "keep": True}
+    question = chat_question([holder, CHAT[3]], {"rain": "It rains"})
+    assert not any("keep" in message for message in question.messages), "nor of a message that holds documents"
+
+
+@pytest.mark.parametrize("icon", ["\U000f0000", "\U000f0001", "\U000fffff", "\U0010ffff"])
+def test_texts_may_hold_letters_of_private_use_such_as_a_terminals_icons(icon):
+    chat = [
+        {"role": "user", "content": f"{icon} I am Ada."},
+        {"role": "tool", "content": f"Bern {icon}, rain {icon}"},
+        {"role": "user", "content": f"Who am I? {icon}"},
+    ]
+    question = chat_question(chat, {"town": f"Bern {icon}"})
+    assert question.chat(question.texts) == chat
+    assert list(question.texts) == ["turn 1 (user)", "town"]
+    assert question.stays == ("turn 3 (user)",)
+    assert question.query == chat[2]["content"]
+    assert question.chat({"turn 1 (user)": "", "town": ""})[1]["content"] == f", rain {icon}"
 
 
 @pytest.mark.parametrize(

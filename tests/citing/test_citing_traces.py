@@ -191,6 +191,7 @@ def test_messages_of_several_parts_are_read_in_their_order():
         ([{"attributes": {"a": 1}}], "must have a span_id and attributes"),
         ([{"span_id": "a"}], "must have a span_id and attributes"),
         (["a"], "a span must be an object"),
+        (read_spans("[5, null]"), "a span must be an object"),
     ],
 )
 def test_what_is_no_trace_is_refused(spans, message):

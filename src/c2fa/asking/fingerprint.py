@@ -1,4 +1,4 @@
-"""What tells an input, or a masker, from others: a hash that is the same in every process."""
+"""Hashes of inputs and maskers, the same in every process."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def fingerprint(*things: Any) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Identity:
-    """What tells an input from others.
+    """The identity of an input, for its masks and its place in a ledger.
 
-    Its masks depend on ``number``, besides the seed: a hash of the input alone, so that two maskers, methods or models
-    are asked about one input under the same masks; of the key where the input has no hash; 0 where it has neither. Its
-    outputs are kept under ``key``: a hash of the input where it can be read, of its key where one is given, and of its
-    masker. Where nothing is kept it is the key itself.
+    The masks depend on ``number`` and the seed. It is a hash of the input alone, so that all maskers, methods and
+    models get the same masks; a hash of the given key if the input cannot be hashed; 0 if there is neither. A ledger
+    keeps outputs under ``key``: a hash of the input if it can be hashed, of the given key if any, and of the masker.
+    Without a ledger it is the given key itself.
     """
 
     number: int = 0
@@ -47,7 +47,7 @@ class Identity:
 
 
 def identify(x: Any, key: str | None = None, masker: Masker | None = None) -> Identity:
-    """Tell an input from others; a masker is given where its answers are kept.
+    """Return the identity of an input; give the masker where a ledger keeps its answers.
 
     >>> identify("a review") == identify("a review"), identify("a review").number == identify("another").number
     (True, False)
@@ -56,15 +56,15 @@ def identify(x: Any, key: str | None = None, masker: Masker | None = None) -> Id
     try:
         digest.add(x)
         number = int(digest.hexdigest(), 16)
-    except Exception:  # a user's type may do anything when it is read; a ledger without a key says what to do
+    except Exception:  # reading a user's type may raise anything
         if masker is not None and key is None:
             raise
-        digest = _Digest()  # what was read of the input before it failed may differ from time to time
+        digest = _Digest()  # the old one holds the part of the input before the failure, which may vary
         number = 0 if key is None else int(fingerprint(key), 16)
     if masker is None:
         return Identity(number, key or "")
-    # Goes on from the input's hash, which may be of many megabytes. An input that was edited under its old key, or is
-    # masked in another way, must never get the old answers.
+    # The digest of the input is continued, because hashing many megabytes again is slow. The key alone would not do: an
+    # input edited under its old key, or masked in another way, must never get the old answers.
     if key is not None:
         digest.add(key)
     _add_masker(digest, masker)
@@ -72,14 +72,14 @@ def identify(x: Any, key: str | None = None, masker: Masker | None = None) -> Id
 
 
 def check_masker(masker: Masker) -> None:
-    """Refuse a masker that a ledger could not tell from others."""
+    """Refuse a masker that cannot be hashed for a ledger."""
     _add_masker(_Digest(), masker)
 
 
 def _add_masker(digest: _Digest, masker: Masker) -> None:
     try:
         digest.add(masker)
-    except Exception as error:  # whatever a stranger's masker holds may raise anything
+    except Exception as error:  # reading a user's masker may raise anything
         raise TypeError(
             f"the ledger cannot tell the masker {type(masker).__name__} from others; make it a function or a frozen "
             "dataclass of plain values, or leave the ledger out"
@@ -91,13 +91,13 @@ class _Digest:
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
-        self._functions: list[Any] = []  # those that are being read: a function may hold itself
+        self._functions: list[Any] = []  # those under way, because a function may hold itself
 
     def hexdigest(self) -> str:
         return self._hash.hexdigest()
 
     def add(self, thing: Any) -> None:
-        """Add a value; a TypeError says what to do about one that cannot be read."""
+        """Add a value; a TypeError says what to do about one that cannot be hashed."""
         if thing is None or isinstance(thing, _PLAIN):
             self._add_bytes(type(thing).__name__, _encode(str(thing)))
         elif isinstance(thing, bytes | bytearray):
@@ -105,7 +105,7 @@ class _Digest:
         elif isinstance(thing, np.ndarray):
             self._add_array(thing)
         elif isinstance(thing, Mapping):
-            # In the order of the keys, which is the order of the features.
+            # Not sorted: the order of the keys is the order of the features.
             self._add_bytes("map", _encode(str(len(thing))))
             self._add_all([part for item in thing.items() for part in item])
         elif isinstance(thing, Sequence | set | frozenset):
@@ -141,14 +141,14 @@ class _Digest:
             self._add_bytes(f"array{array.dtype.str}{array.shape}", np.ascontiguousarray(array).tobytes())
 
     def _add_object(self, thing: Any) -> None:
-        """A dataclass goes by its fields, and one of a user's that can be called by what it does then too."""
+        """Add a dataclass by its fields, and a user's callable one also by its ``__call__``."""
         self._add_bytes("object", _encode(type(thing).__qualname__))
         self._add_all([getattr(thing, f.name) for f in dataclasses.fields(thing) if f.repr])
         if callable(thing) and type(thing).__module__.partition(".")[0] != _PACKAGE:
             self.add(type(thing).__call__)
 
     def _add_function(self, function: Any) -> None:
-        """What a function does tells it apart: its name stays when it is edited."""
+        """Add a function by its code, because its name stays when it is edited."""
         self._add_bytes("function", _encode(f"{function.__module__}.{function.__qualname__}"))
         if any(function is other for other in self._functions):
             return
@@ -157,7 +157,7 @@ class _Digest:
             self._add_code(function.__code__)
             self.add([function.__defaults__, function.__kwdefaults__])
             self.add([cell.cell_contents for cell in function.__closure__ or ()])
-        elif hasattr(function, "__wrapped__"):  # what functools.cache makes of a function
+        elif hasattr(function, "__wrapped__"):  # made by functools.cache
             self.add(function.__wrapped__)
         self._functions.pop()
 
@@ -171,18 +171,18 @@ class _Digest:
 
 
 def _encode(text: str) -> bytes:
-    """A text in bytes; half of a surrogate pair, as cut texts have it, is a text too."""
+    """A text in bytes; a cut text may end in half of a surrogate pair."""
     return text.encode(errors="surrogatepass")
 
 
 def _as_arrays(thing: Any) -> list[Any]:
-    """What another library's array, frame or image holds, in arrays of numpy's."""
-    if is_tensor(thing):  # torch tensors
+    """Another library's array, frame or image as numpy arrays."""
+    if is_tensor(thing):
         return [host_array(thing)]
     if hasattr(thing, "to_numpy"):  # pandas and polars objects
         labels = getattr(thing, "columns", getattr(thing, "index", ()))
         return [[str(label) for label in labels], thing.to_numpy()]
-    if getattr(thing, "mode", None) == "P" and hasattr(thing, "convert"):  # an image whose numbers point into colours
+    if getattr(thing, "mode", None) == "P" and hasattr(thing, "convert"):  # an image whose numbers index a palette
         return [np.asarray(thing.convert("RGBA"))]
     if hasattr(thing, "__array_interface__") or hasattr(thing, "__array__"):  # PIL images and the like
         return [np.asarray(thing)]

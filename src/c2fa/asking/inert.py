@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class Moving:
-    """An input without its inert leaves: ``masked`` has the others, ``places`` says where each level's features stand.
+    """An input without its inert leaves: ``masked`` has the others, ``places`` are each level's places in the whole.
 
-    A game without its null players has the same values for the others.
+    In a game, leaving null players out changes no other player's value.
 
     >>> s = Structure.from_groups("aabbc")
     >>> moving = Moving.of(Masked(s, lambda masks, level: masks, inert=(False, True, False, False, True)))
@@ -32,7 +32,7 @@ class Moving:
 
     @classmethod
     def of(cls, masked: Masked) -> Moving | None:
-        """None where no leaf is inert, or all are, or where masking a part is another input than masking its leaves."""
+        """None if no leaf is inert, all leaves are, or the input takes masks of each level."""
         changes = ~np.asarray(masked.inert, dtype=np.bool_)
         if changes.all() or not changes.any() or masked.by_level:
             return None
@@ -40,30 +40,30 @@ class Moving:
         places = tuple(np.unique(s.owners(k)[changes]) for k in range(s.depth))
         parents = [np.searchsorted(places[k], owner[places[k + 1]]) for k, owner in enumerate(s.parents)]
         names = [tuple(s.names[k][i] for i in at) for k, at in enumerate(places)]
-        leaves, near, known = places[-1], masked.neighbours, masked.descriptors
+        leaves = places[-1]
 
         def neighbours() -> Graph:
-            assert near is not None
-            graph = near()
+            assert masked.neighbours is not None
+            graph = masked.neighbours()
             both = np.isin(graph.edges, leaves).all(axis=1)
             return Graph(np.searchsorted(leaves, graph.edges[both]), graph.weights[both])
 
         def descriptors() -> dict[str, list[Any]]:
-            assert known is not None
-            return {name: [column[i] for i in leaves] for name, column in known().items()}
+            assert masked.descriptors is not None
+            return {name: [column[i] for i in leaves] for name, column in masked.descriptors().items()}
 
         others = replace(
             masked,
             structure=Structure(tuple(parents), tuple(names)),
-            neighbours=None if near is None else neighbours,
-            descriptors=None if known is None else descriptors,
+            neighbours=None if masked.neighbours is None else neighbours,
+            descriptors=None if masked.descriptors is None else descriptors,
             beside=np.asarray(masked.beside)[:, leaves] if len(masked.beside) else (),
             inert=(),
         )
         return cls(others, places)
 
     def asked(self, conversation: Conversation[T], structure: Structure) -> Conversation[T]:
-        """Ask what a conversation asks about these leaves of the whole input, whose others stay."""
+        """A conversation about these leaves, asked about the whole input, whose inert leaves stay."""
         try:
             ask, result = step(conversation, None)
             while ask is not None:

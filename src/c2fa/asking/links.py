@@ -15,29 +15,28 @@ from c2fa.structure import FloatArray
 
 T = TypeVar("T")
 
-_MARGIN = 1e-7  # what single precision can still tell from 0 and 1; it makes log-odds of ±16.1 at most
-_SLACK = 1e-6  # rounding may carry an output beyond the range by so much
+_MARGIN = 1e-7  # single precision can still tell it from 0 and 1; log-odds are then ±16.1 at most
+_SLACK = 1e-6  # by how much rounding may carry an output beyond the range
 
 
 class RangeError(QueryError):
-    """The model returned what a link does not take."""
+    """The model returned an output outside a link's range."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """How every output is transformed before the fit, and what people call the result.
+    """A transformation of every output before the fit, and the unit of the result.
 
     Attributes
     ----------
     name
-        ``"identity"``, ``"logit"``, ``"log"`` or ``"logit-of-log"``, which is the ``"logit"`` of a model that returns
-        log-probabilities.
+        ``"identity"``, ``"logit"``, ``"log"`` or ``"logit-of-log"``, which is ``"logit"`` for log-probabilities.
     unit
-        What the attributions are in; empty for the model's own outputs.
+        The unit of the attributions; empty for the model's own.
     low, high
-        The range of the outputs. ``0`` and ``1`` have infinite log-odds, and 0 no logarithm, so outputs are held off
-        the ends by 1e-7. Where the upper end is open, outputs have no natural size: that is then a share of the
-        largest output for the input itself, so that rates of 1e-9 and prices of 1e6 are treated in the same way.
+        The range of the outputs. ``0`` and ``1`` have infinite log-odds, and 0 no logarithm, so outputs are clipped
+        1e-7 before the ends. If the upper end is open, that is 1e-7 of the largest output for the input itself, because
+        outputs may be rates of 1e-9 or prices of 1e6.
     takes
         The range in words.
     """
@@ -50,7 +49,7 @@ class Link:
     takes: str
 
     def at(self, prediction: FloatArray) -> Scale:
-        """The scale for an input of which the model says this, (outputs,)."""
+        """The scale for an input with this prediction, (outputs,)."""
         size = 1.0 if np.isfinite(self.high) else max(float(np.max(prediction)), 0.0)
         scale = Scale(self, size)
         scale.check(prediction)
@@ -71,18 +70,18 @@ class Scale:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The numbers that outputs are held between."""
-        off = max(_MARGIN * self.size, float(np.finfo(np.float64).tiny))
-        return self.link.low + off, self.link.high - off
+        """The limits to which outputs are clipped."""
+        margin = max(_MARGIN * self.size, float(np.finfo(np.float64).tiny))
+        return self.link.low + margin, self.link.high - margin
 
     def __call__(self, outputs: FloatArray) -> FloatArray:
-        """The outputs as the fit sees them; NaN stays NaN."""
+        """The transformed outputs; NaN stays NaN."""
         self.check(outputs)
         return self.link.forward(np.clip(outputs, *self.ends)) if self.link.unit else outputs
 
     def check(self, outputs: FloatArray) -> None:
-        """Refuse what lies outside the link's range by more than rounding."""
-        if not self.link.unit:  # any output will do
+        """Refuse outputs that are outside the link's range by more than rounding."""
+        if not self.link.unit:
             return
         low, high = self.link.low, self.link.high
         bad = outputs[(outputs < low - _SLACK * self.size) | (outputs > high + _SLACK * self.size)]
@@ -93,26 +92,26 @@ class Scale:
             )
 
     def notes(self, outputs: FloatArray) -> tuple[str, ...]:
-        """How many rows of one output were held off, in words; nothing where none was."""
+        """A sentence that says how many rows of one output were clipped; nothing if none was."""
         if not self.link.unit:
             return ()
         low, high = self.ends
-        held = int(((outputs < low) | (outputs > high)).sum())
-        if not held:
+        clipped = int(((outputs < low) | (outputs > high)).sum())
+        if not clipped:
             return ()
         beyond = {f"below {low:.3g}": low, f"above {high:.10g}": high}
         where = " or ".join(words for words, end in beyond.items() if np.isfinite(end))
         return (
-            f"{held} of {len(outputs)} rows answered {where}, where link={self.link.name!r} grows without bound, and "
-            "were held there",
+            f"{clipped} of {len(outputs)} rows answered {where}, where link={self.link.name!r} grows without bound, "
+            "and were held there",
         )
 
 
 def _logit_of_log(outputs: FloatArray) -> FloatArray:
-    """``log p − log(1 − p)`` from ``log p``; each form of the second term keeps its digits where it is used."""
+    """``log p − log(1 − p)`` from ``log p``; of two forms of the second term, the one that keeps its digits."""
     likely = outputs > -np.log(2.0)
-    rest = np.where(likely, np.log(-np.expm1(outputs)), np.log1p(-np.exp(outputs)))
-    odds: FloatArray = outputs - rest
+    complement = np.where(likely, np.log(-np.expm1(outputs)), np.log1p(-np.exp(outputs)))
+    odds: FloatArray = outputs - complement
     return odds
 
 
@@ -133,7 +132,7 @@ LINKS: Mapping[str, Link] = {
 
 
 def ensure(link: Any, *, log_probabilities: bool = False) -> Link:
-    """Return a link by its name, or the link itself; the log-odds of a model may have to be those of its logarithms.
+    """Return a link by its name, or the link itself; for log-probabilities ``"logit"`` is ``"logit-of-log"``.
 
     >>> ensure("logit").unit, ensure("logit", log_probabilities=True).name
     ('log-odds', 'logit-of-log')
@@ -147,7 +146,7 @@ def ensure(link: Any, *, log_probabilities: bool = False) -> Link:
 
 
 def on_scale(conversation: Conversation[T], scale: Scale) -> Conversation[T]:
-    """Transform every answer that a conversation receives; whoever drives it keeps the model's own."""
+    """Transform every answer that a conversation receives; its driver keeps the model's own outputs."""
     if not isinstance(conversation, Generator):
         raise TypeError(
             f"a method must yield questions, and give an Attribution in the end; it gave {conversation!r:.100}"

@@ -1,4 +1,4 @@
-"""One input, ready to be masked: what every masker makes of the input it is given."""
+"""One input, ready to be masked: the result of every masker."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
     from c2fa.explanation import Explanation
 
 Inputs: TypeAlias = Any
-"""A batch as the model takes it: anything with a length (a list, an array, a tensor, a frame)."""
+"""A batch for the model: anything with a length (a list, an array, a tensor, a frame)."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class View:
-    """What an explanation keeps of its input: how features are called, what the input has there, how it is drawn.
+    """The part of an input that its explanation keeps: names of features, their contents, and what to draw.
 
-    A masker hands it over. Each kind of input has a class of its own, in ``c2fa.views``; this one shows names and bars.
-    A kind of one's own inherits from this class or from one of those, says more where it has more to say, and is a
-    frozen dataclass, whose fields are kept in files by their names: texts, numbers, arrays, tuples and dataclasses.
+    A masker makes it. Each kind of input has a class of its own, in ``c2fa.views``; this one shows names and bars. For
+    your own kind, inherit from this class or one of those, as a frozen dataclass. Files keep its fields by their names:
+    texts, numbers, arrays, tuples and dataclasses.
 
     Parameters
     ----------
     levels
-        What the features of each level are called, coarse to fine; empty for the names of the class.
+        The name of each level's features, coarse to fine; empty for the names of the class.
 
     Examples
     --------
@@ -37,13 +37,13 @@ class View:
     """
 
     kind: ClassVar[str] = ""
-    """How it is drawn on pages and by ``plot``: as a ``"text"``, ``"images"``, ``"series"``, ``"bag"``, ``"table"``."""
+    """How pages and ``plot`` draw it: as a ``"text"``, ``"images"``, ``"series"``, ``"bag"``, ``"table"``."""
     called: ClassVar[tuple[str, str]] = ("parts", "leaves")
-    """What parts and leaves are called where ``levels`` does not say."""
+    """The names of parts and leaves where ``levels`` is empty."""
     telling: ClassVar[int] = 0
-    """The level whose names speak for themselves: -1 for words and columns, 0 for what holds super-pixels."""
+    """The level whose names speak for themselves: -1 for words and columns, 0 for images of super-pixels."""
     classes: ClassVar[dict[str, type[View]]] = {}
-    """Every kind by the name of its class, which files know it by."""
+    """Every kind by the name of its class, by which files refer to it."""
 
     levels: tuple[str, ...] = ()
 
@@ -51,49 +51,49 @@ class View:
         View.classes[cls.__name__] = cls
 
     def level_names(self, structure: Structure) -> tuple[str, ...]:
-        """What the features of each level are called, coarse to fine."""
+        """The name of each level's features, coarse to fine."""
         part, leaf = self.called
         return self.levels or (*("sub-" * k + part for k in range(structure.depth - 1)), leaf)
 
     def check(self, structure: Structure) -> None:
-        """Refuse, by a ValueError, a view that does not fit the structure of its input."""
+        """Raise a ValueError if the view does not fit the structure of its input."""
         if self.levels and len(self.levels) != structure.depth:
             raise ValueError(f"the view names levels {self.levels}, and the structure has {structure.depth}")
 
     def title(self, structure: Structure) -> str:
-        """What an input is called where many are listed; empty where nothing tells it from others."""
+        """The title of the input in a list of many; empty if it has none."""
         return ""
 
     def words(self) -> str:
-        """The text that a search looks into; empty for the features' names."""
+        """The text for searches; empty for the features' names."""
         return ""
 
     def cells(self) -> list[str]:
-        """What the input has at each leaf, as it is shown beside the leaf's name; empty where names say all."""
+        """The input's content at each leaf, shown beside the leaf's name; empty where names say all."""
         return []
 
     def contents(self, structure: Structure, level: int) -> list[Any] | None:
-        """What the features of a level are in the input, a number or a text each; None where nothing says."""
+        """The content of a level's features in the input, a number or a text each; None where it is unknown."""
         return None
 
     def notes(self, structure: Structure) -> list[str]:
-        """Sentences about the input that the numbers do not tell."""
+        """Sentences about the input that the numbers do not show."""
         return []
 
     def spells(self, structure: Structure) -> bool:
-        """Whether a page can read the leaves' names off what it draws."""
+        """Whether a page's drawing shows the leaves' names."""
         return False
 
     def page(self, structure: Structure, side: int) -> dict[str, Any]:
-        """What the script of a page draws its ``kind`` from; pictures are at most ``side`` pixels long."""
+        """The data from which a page's script draws this ``kind``; pictures are at most ``side`` pixels long."""
         return {"cells": self.cells()}
 
     def html(self, e: Explanation) -> str:
-        """What stands above the parts where scripts do not run, as HTML in which the input's text is escaped."""
+        """HTML above the parts, for where scripts do not run; it escapes the input's text."""
         return ""
 
     def figure(self, e: Explanation, **options: Any) -> Any:
-        """A matplotlib figure of its own; None where ``c2fa.plots`` draws its ``kind``."""
+        """A matplotlib figure; None if ``c2fa.plots`` draws this ``kind``."""
         return None
 
 
@@ -109,49 +109,47 @@ class Masked:
     structure
         The tree of this input's features.
     inputs
-        ``inputs(masks, level)`` gives the batch of masked inputs, one for each row of the boolean masks,
-        (n, structure.widths[level]); True keeps a feature. A full mask gives the input itself, and masks of parts give
-        the same inputs as those masks written in leaves: a part is gone when its last leaf is. Explanations ask in
-        masks of leaves alone.
+        ``inputs(masks, level)`` returns the batch of masked inputs, one for each row of the boolean masks,
+        (n, structure.widths[level]); True keeps a feature. A full mask gives the input itself, and a mask of parts the
+        same input as that mask written in leaves. Explanations ask in masks of leaves alone.
     beside
-        Masks of leaves, (n, leaves), whose rows are asked right after the input itself, whatever the method: they are
-        rows of the budget, and what a model says of its outputs may depend on them.
+        Masks of leaves, (n, leaves), whose rows every method asks right after the input itself, as rows of the budget.
+        The model's description of its outputs may depend on them.
     rows_per_mask
-        How many inputs ``inputs`` gives for each mask, one after another; the model's outputs for them are averaged,
-        and every one of them counts as a row of the budget.
+        How many inputs ``inputs`` returns for each mask, one after another. The model's outputs for them are averaged,
+        and each counts as a row of the budget.
     allows_empty
-        Whether an input with everything masked still is one that the model can take.
+        Whether the model can take an input with everything masked.
     view
-        What an explanation keeps of the input, to name and to draw its features: one of ``c2fa.views``, or a kind of
-        one's own.
+        Names and draws the features: one of ``c2fa.views``, or your own.
     neighbours
-        Gives the graph of leaves that are expected to matter about equally, for explanations that are to be smooth;
-        called when it is needed. None where leaves have no neighbours.
+        Returns the graph of leaves that are expected to matter about equally, for smooth explanations. None where
+        leaves have no neighbours.
     smooth_by_default
-        Whether explanations are smooth unless told otherwise. Set it where neighbours usually matter equally, as
-        super-pixels of one object do and words of a sentence do not.
+        Whether explanations are smooth by default. Set it where neighbours usually matter equally, as super-pixels of
+        one object do and words of a sentence do not.
     content
-        What the input holds, where it was given as the name of a file: a ledger must not take a file that was
-        changed for the one it knows. None where the input is its own content.
+        The content of an input that is a file's name, so that a ledger notices when the file changes. None where the
+        input is its own content.
     notes
-        What to know about how the input was divided; they stand among the warnings of its explanation.
+        Facts about the division of the input, for the warnings of its explanation.
     inert
-        Of each leaf, whether masking it changes nothing, as of a value that is equal to its baseline: nothing is asked
-        about it, and it has exactly 0. Empty where nobody knows.
+        For each leaf, whether masking it changes nothing, such as a value equal to its baseline: such a leaf has
+        exactly 0 and takes no row. Empty where this is unknown.
     hint
-        What to try where the model refuses the input as it is.
+        What to try if the model refuses the input itself.
     descriptors
-        Gives what is known of the leaves, by which a prior applies to them what other inputs taught: from the name of a
-        field to one entry for each leaf, a text (a category), a number, or None where nothing is known. It depends on
-        this input alone, and is called when it is needed. None where nothing is known of any leaf.
+        Returns facts about the leaves, by which a prior applies what other inputs taught: a dict from a field's name to
+        one entry for each leaf, a text (a category), a number, or None for unknown. It depends on this input alone.
+        None where nothing is known of any leaf.
     apart
-        Gives the same input under the paper's masks, where masking a part is another input than masking its leaves:
-        with ``preset="paper"`` that is what is explained. None where the paper's masks are no others.
+        Returns the input under the paper's masks, for ``preset="paper"``, where masking a part is another input than
+        masking its leaves. None where the paper's masks are the same.
     by_level
-        Whether ``inputs`` is asked about each level in masks of that level, because masking a part is another input
-        than masking its leaves. Only what ``apart`` gives is such.
+        Whether ``inputs`` takes masks of each level, because masking a part is another input than masking its leaves.
+        True only for a result of ``apart``.
     chosen
-        The masker that was taken because nobody gave one; the explanation's provenance names it.
+        The masker that was chosen because none was given; the explanation's provenance names it.
     """
 
     structure: Structure
@@ -173,16 +171,16 @@ class Masked:
 
     @property
     def level_names(self) -> tuple[str, ...]:
-        """What the features of each level are called, coarse to fine: sentences, words."""
+        """The name of each level's features, coarse to fine: sentences, words."""
         return self.view.level_names(self.structure)
 
 
 @runtime_checkable
 class TextInputs(Protocol):
-    """``inputs`` of a text or several, by which a model that has a tokenizer may mask tokens instead of characters.
+    """``inputs`` of one text or several, from which a model with a tokenizer may mask tokens instead of characters.
 
-    ``spans`` are where the leaves of each text are, in characters; ``mask`` is what stands in place of a masked leaf,
-    None where it is removed; ``container`` is the input, where it is not one text but holds several.
+    ``spans`` are the leaves' places in each text, in characters. ``mask`` replaces a masked leaf; None removes it.
+    ``container`` is the input itself, where it holds several texts.
     """
 
     structure: Structure
@@ -198,9 +196,9 @@ class TextInputs(Protocol):
 
 @runtime_checkable
 class DeviceInputs(Protocol):
-    """``inputs`` of arrays or tensors, which can be put on a torch device and masked there.
+    """``inputs`` of arrays or tensors that can be masked on a torch device.
 
-    ``stacks`` says whether rows are then one tensor, of the type and the layout that they have elsewhere.
+    ``stacks`` is True if rows are one tensor there, of their usual type and layout.
     """
 
     stacks: bool
@@ -211,7 +209,7 @@ class DeviceInputs(Protocol):
 
 
 def stacking(inputs: Any) -> DeviceInputs | None:
-    """Such inputs as they are, where their rows are one tensor; None for all others."""
+    """The inputs if their rows are one tensor; else None."""
     return inputs if isinstance(inputs, DeviceInputs) and inputs.stacks else None
 
 
@@ -219,8 +217,8 @@ def stacking(inputs: Any) -> DeviceInputs | None:
 class MaskedRows:
     """Rows of one input as masks of a level, (n, width), for a model that makes the masked inputs itself.
 
-    ``inputs`` is what the model's ``encode_inputs`` made of those of ``Masked``, or these themselves. Masks are of
-    leaves, unless the input is asked about by level.
+    ``inputs`` are those of ``Masked``, or the result of the model's ``encode_inputs`` for them. Masks are of leaves
+    unless ``Masked.by_level``.
     """
 
     inputs: Any
@@ -234,7 +232,7 @@ class MaskedRows:
         return MaskedRows(self.inputs, self.masks[rows], self.level)
 
     def rendered(self) -> Inputs:
-        """The masked inputs, where ``inputs`` are those of ``Masked``."""
+        """The masked inputs, if ``inputs`` are those of ``Masked``."""
         return self.inputs(self.masks, self.level)
 
 
@@ -249,7 +247,7 @@ class MaskedBatch:
 
 
 class Masker(Protocol):
-    """Says for one kind of input what its structure is and what it looks like under masks."""
+    """Gives the structure of an input, and the input under masks."""
 
     def __call__(self, x: Any) -> Masked:
         """Prepare one input; the costly part (splitting, segmenting) happens here, once."""
@@ -257,7 +255,7 @@ class Masker(Protocol):
 
 
 def check_masked(masked: Any) -> None:
-    """Refuse what a masker of one's own may return by mistake."""
+    """Refuse what your own masker may return by mistake."""
     if not isinstance(masked, Masked):
         raise TypeError(
             f"the masker must return a c2fa.Masked, not {type(masked).__name__}; to make a masker of your own "
@@ -276,7 +274,7 @@ def check_masked(masked: Any) -> None:
 
 
 def check_takes_one(name: str, given: Any, such_as: str, argument: str) -> None:
-    """Refuse a class, what cannot be called, and a function that does not take one argument."""
+    """Refuse a class, an object that is not callable, and a function that does not take one argument."""
     if isinstance(given, type):
         raise TypeError(
             f"{name} must be a {name} such as {such_as}, not the class {given.__name__}: write {given.__name__}()"
@@ -284,8 +282,8 @@ def check_takes_one(name: str, given: Any, such_as: str, argument: str) -> None:
     if not callable(given):
         raise TypeError(f"{name} must be a {name} such as {such_as}, not {type(given).__name__}")
     if inspect.isfunction(given):
+        takes = inspect.signature(given)
         try:
-            inspect.signature(given).bind(None)
+            takes.bind(None)
         except TypeError:
-            took = inspect.signature(given)
-            raise TypeError(f"a function that is a {name} takes one argument, {argument}; got one of {took}") from None
+            raise TypeError(f"a function that is a {name} takes one argument, {argument}; got one of {takes}") from None

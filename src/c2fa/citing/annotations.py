@@ -1,4 +1,4 @@
-"""Citations as answers and programs have them: markers in the text, or what a model's interface hands over as dicts."""
+"""Citations of an answer: markers in its text, pairs, or the dicts of a model's interface."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 Citations: TypeAlias = Any
-"""Whatever ``read_citations`` makes claims of."""
+"""Whatever ``read_citations`` reads."""
 
 _MARKER = re.compile(r"\s*(?:\[(?P<square>[^\[\]\n]{1,2000})\](?!\()|【(?P<wide>[^【】\n]{1,2000})】)")
 _SOURCE = re.compile(r"\s*[(\[]\s*sources?:\s*(?P<named>[^()\[\]\n]{1,2000})[)\]]", re.IGNORECASE)
@@ -20,10 +20,10 @@ _PLACES = ("document_index", "search_result_index")  # counted from 0
 
 @dataclass(frozen=True)
 class Claim:
-    """That a part of an answer rests on a source.
+    """The claim that a part of an answer rests on a source.
 
-    ``start`` and ``end`` are its place in the answer without markers; ``source`` is a document's id, or what was cited
-    where no document is called so, and then ``exists`` is False.
+    ``start`` and ``end`` are the part's place in the answer without markers. ``source`` is a document's id; where
+    ``exists`` is False it is the cited name, which no document has.
     """
 
     start: int
@@ -34,10 +34,10 @@ class Claim:
 
 @dataclass(frozen=True)
 class Marked:
-    """An answer without its markers, and what it cites.
+    """An answer without its markers, and its claims.
 
-    Markers are left out of what a model is asked about: a document that is removed takes its number with it, so that
-    ``[3]`` would become unlikely, and a citation that nothing rests on would look as if it were used.
+    Markers are never scored: without document 3 the model would find ``[3]`` unlikely, and a document that was only
+    cited would look as if it were used.
     """
 
     text: str
@@ -45,9 +45,9 @@ class Marked:
 
 
 def read_citations(answer: Any, citations: Citations, metadata: Mapping[str, Mapping[str, Any]]) -> Marked:
-    """What an answer cites: by its markers, or by citations that are given.
+    """The claims of an answer, from its markers or from ``citations``, both as ``c2fa.verify`` takes them.
 
-    Both are as ``c2fa.verify`` takes them; ``metadata`` is what is known of the documents, by their ids, in order.
+    ``metadata`` is that of the documents, by their ids, in order.
 
     >>> marked = read_citations("Bern is the capital [2]. It has bears.[1]", None, {"rivers": {}, "cities": {}})
     >>> marked.text, [(marked.text[c.start : c.end], c.source) for c in marked.claims]
@@ -58,54 +58,59 @@ def read_citations(answer: Any, citations: Citations, metadata: Mapping[str, Map
     texts = [block.get("text", "") if isinstance(block, Mapping) else block for block in blocks]
     if not all(isinstance(text, str) for text in texts):
         raise TypeError(f"the answer must be a text, or a list of blocks of text; got {answer!r}")
-    text, found = "".join(texts), list[tuple[int, int, list[Any]]]()
-    for k, block in enumerate(blocks):
-        start = sum(map(len, texts[:k]))
-        for given in block.get("citations") or block.get("annotations") or () if isinstance(block, Mapping) else ():
-            # Offsets count within a block; a citation without any is of the whole block.
-            found += [(start + a, start + b, names) for a, b, names in _of_a_dict(given, texts[k])]
+    text = "".join(texts)
+    cited: list[tuple[int, int, list[Any]]] = []
+    start = 0
+    for block, block_text in zip(blocks, texts, strict=True):
+        if isinstance(block, Mapping):
+            for citation in block.get("citations") or block.get("annotations") or ():
+                # Offsets count within a block; a citation without any is of the whole block.
+                cited += [(start + a, start + b, names) for a, b, names in _of_a_dict(citation, block_text)]
+        start += len(block_text)
     if citations is not None:
-        found += chain.from_iterable(_given(one, text) for one in _listed(citations))
+        cited += chain.from_iterable(_of_any(citation, text) for citation in _listed(citations))
     sources = _Sources(metadata)
     markers = list(_markers(text, sources))
     edges = [0, *(edge for a, b, _ in markers for edge in (a, b)), len(text)]
     plain = "".join(text[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True))
-    ahead = len(plain) - len(plain.lstrip())
+    indent = len(plain) - len(plain.lstrip())
 
     def place(at: int) -> int:
-        """A place of the answer in what is left of it."""
-        return max(at - sum(min(at, b) - a for a, b, _ in markers if a < at) - ahead, 0)
+        """The place in the answer without markers, for a place in the answer with them."""
+        return max(at - sum(min(at, b) - a for a, b, _ in markers if a < at) - indent, 0)
 
-    if citations is None and not found:
-        found = [(a, a, [source]) for a, _, named in markers for source, _ in named]
+    if citations is None and not cited:
+        cited = [(a, a, [source]) for a, _, named in markers for source, _ in named]
     claims = []
-    for a, b, names in found:
+    for a, b, names in cited:
         start, end = place(a), max(place(b), 1)
-        # What is of no letter, as a marker, is of what stands before it.
+        # An empty place, such as a marker's, stands for the letter before it.
         claims.append(Claim(min(start, end - 1), end, *sources.first(names)))
     return Marked(plain.strip(), tuple(dict.fromkeys(claims)))
 
 
 @dataclass(frozen=True)
 class _Sources:
-    """The documents, by all names that a citation may call them by."""
+    """The documents by all their names: ids, titles, files, addresses, numbers."""
 
     metadata: Mapping[str, Mapping[str, Any]]
 
     def named(self, name: Any) -> str | None:
-        """The id of the document that is called so, or has this number."""
+        """The id of the document with this name or number."""
         wanted = str(name).strip().casefold()
         for own in self.metadata:
             if wanted == own.casefold():
                 return own
-        names = {own: {str(about.get(k)).casefold() for k in _NAMES} for own, about in self.metadata.items()}
-        alike = [own for own in names if wanted in names[own]]
-        if len(alike) == 1:
-            return alike[0]
-        counted = re.fullmatch(r"(?:\^|doc(?:ument)?\.?\s*|source\s*)?(\d{1,4})(?:[:†].*)?", wanted)
-        if counted:
-            return self.at(int(counted[1]) - 1)
-        from_0 = re.fullmatch(r"doc[_:](\d{1,4})", wanted)  # as Cohere calls documents that have no id
+        matches = []
+        for own, about in self.metadata.items():
+            if wanted in [str(about[key]).casefold() for key in _NAMES if about.get(key) is not None]:
+                matches.append(own)
+        if wanted and len(matches) == 1:
+            return matches[0]
+        from_1 = re.fullmatch(r"(?:\^|doc(?:ument)?\.?\s*|source\s*)?(\d{1,4})(?:[:†].*)?", wanted)
+        if from_1:
+            return self.at(int(from_1[1]) - 1)
+        from_0 = re.fullmatch(r"doc[_:](\d{1,4})", wanted)  # Cohere's names for documents without an id
         return self.at(int(from_0[1])) if from_0 else None
 
     def at(self, place: int) -> str | None:
@@ -113,33 +118,41 @@ class _Sources:
         return list(self.metadata)[place] if 0 <= place < len(self.metadata) else None
 
     def first(self, names: Sequence[Any]) -> tuple[str, bool]:
-        """The document that one of these names is of; what was cited where it is none."""
-        found = (self.at(name) if isinstance(name, int) else self.named(name) for name in names)
-        return next(((own, True) for own in found if own is not None), (str(names[0]), False))
+        """The first document with one of these names, and True; else the first name, and False."""
+        for name in names:
+            own = self.at(name) if isinstance(name, int) else self.named(name)
+            if own is not None:
+                return own, True
+        return str(names[0]), False
 
 
 def _markers(text: str, sources: _Sources) -> Iterator[tuple[int, int, list[tuple[str, bool]]]]:
-    """Where the markers of a text begin and end, and the sources that each names."""
+    """The markers of a text: start, end, and sources."""
     last = 0
     for match in sorted([*_MARKER.finditer(text), *_SOURCE.finditer(text)], key=lambda m: (m.start(), -m.end())):
         if match.start() < last:
             continue
         groups = match.groupdict()
         inside = groups.get("named") or groups.get("square") or groups.get("wide") or ""
-        parts = [inside] if sources.named(inside) else [part for part in re.split(r"[,;]", inside) if part.strip()]
-        found = []
-        for part in map(str.strip, parts):
-            run = _RANGE.fullmatch(part)
-            names = map(str, range(int(run[1]), min(int(run[2]), int(run[1]) + 99) + 1)) if run else [part]
-            found += [sources.first([name]) for name in names]
-        # A number, or what is said to be a source, is a citation even where there is no such document; [sic] is not.
-        if "named" in groups or any(exists for _, exists in found) or all(name.isdigit() for name, _ in found):
+        parts = [inside] if sources.named(inside) else re.split(r"[,;]", inside)
+        names: list[str] = []
+        for part in filter(None, map(str.strip, parts)):
+            numbers = _RANGE.fullmatch(part)
+            if numbers:
+                first, end = int(numbers[1]), int(numbers[2])
+                names += map(str, range(first, min(end, first + 99) + 1))
+            else:
+                names.append(part)
+        cited = [sources.first([name]) for name in names]
+        # [7] and (source: x) are citations even if no such document exists; [sic] is not.
+        is_citation = "named" in groups or any(exists for _, exists in cited) or all(map(str.isdigit, names))
+        if names and is_citation:
             last = match.end()
-            yield match.start(), last, found
+            yield match.start(), last, cited
 
 
 def _listed(citations: Any) -> list[Any]:
-    """Each citation by itself."""
+    """The citations of any interface as a list."""
     if isinstance(citations, Mapping):
         for name in ("grounding_metadata", "groundingMetadata", "citationMetadata", "citation_metadata"):
             citations = citations.get(name, citations)
@@ -156,16 +169,16 @@ def _listed(citations: Any) -> list[Any]:
     return list(citations)
 
 
-def _given(one: Any, answer: str) -> Iterator[tuple[int, int, list[Any]]]:
-    """The place in the answer and the names of the source of one citation."""
-    if isinstance(one, Mapping):
-        yield from _of_a_dict(one, answer)
-    elif isinstance(one, tuple | list) and len(one) == 2:
-        place, source = one
+def _of_any(citation: Any, answer: str) -> Iterator[tuple[int, int, list[Any]]]:
+    """The place in the answer, and the names of the source, of a dict or a pair."""
+    if isinstance(citation, Mapping):
+        yield from _of_a_dict(citation, answer)
+    elif isinstance(citation, tuple | list) and len(citation) == 2:
+        place, source = citation
         if source is None:
-            raise ValueError(f"a citation names no source: {one!r}; name a document")
+            raise ValueError(f"a citation names no source: {citation!r}; name a document")
         if isinstance(place, str):
-            yield *_found(place, answer), [str(source)]
+            yield *_span(place, answer), [str(source)]
         elif isinstance(place, tuple | list) and len(place) == 2 and all(isinstance(n, int) for n in place):
             start, end = place
             if not 0 <= start < end <= len(answer):
@@ -176,22 +189,23 @@ def _given(one: Any, answer: str) -> Iterator[tuple[int, int, list[Any]]]:
         else:
             raise TypeError(f"a citation's place must be a text of the answer, or its (start, end); got {place!r}")
     else:
-        raise TypeError(f"a citation must be a pair of a place in the answer and a source, or a dict; got {one!r}")
+        raise TypeError(f"a citation must be a pair of a place in the answer and a source, or a dict; got {citation!r}")
 
 
-def _found(text: str, answer: str) -> tuple[int, int]:
+def _span(text: str, answer: str) -> tuple[int, int]:
     start = answer.find(text)
     if start < 0 or not text.strip():
         raise ValueError(f"the answer does not hold {text!r}, which a citation is of; copy it from the answer")
     return start, start + len(text)
 
 
-def _of_a_dict(one: Mapping[str, Any], answer: str) -> Iterator[tuple[int, int, list[Any]]]:
-    """A citation of LangChain, Anthropic, Cohere, Gemini or OpenAI; what they nest is read as if it were not nested."""
-    nested = [
-        one[key] for key in ("url_citation", "file_citation", "segment", "extras") if isinstance(one.get(key), Mapping)
-    ]
-    fields = {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).lower(): v for part in (*nested, one) for key, v in part.items()}
+def _of_a_dict(citation: Mapping[str, Any], answer: str) -> Iterator[tuple[int, int, list[Any]]]:
+    """A citation of LangChain, Anthropic, Cohere, Gemini or OpenAI, read without its nesting and in snake case."""
+    nested = [citation.get(key) for key in ("url_citation", "file_citation", "segment", "extras")]
+    fields: dict[str, Any] = {}
+    for part in (*nested, citation):
+        if isinstance(part, Mapping):
+            fields |= {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).lower(): value for key, value in part.items()}
     start, end = fields.get("start_index", fields.get("start")), fields.get("end_index", fields.get("end"))
     text = fields.get("statement", fields.get("text"))
     if "chunks" in fields and end is not None:  # Gemini counts bytes
@@ -199,7 +213,7 @@ def _of_a_dict(one: Mapping[str, Any], answer: str) -> Iterator[tuple[int, int, 
     if end is None and isinstance(fields.get("index"), int):  # OpenAI's file citations have the place of the marker
         start, end = max(fields["index"] - 1, 0), fields["index"]
     if end is None:
-        start, end = _found(text, answer) if isinstance(text, str) else (0, len(answer))
+        start, end = _span(text, answer) if isinstance(text, str) else (0, len(answer))
     groups: list[list[Any]] = []
     for key in ("grounding_chunk_indices", "document_ids", "sources"):
         for item in fields.get(key) or ():
@@ -210,7 +224,8 @@ def _of_a_dict(one: Mapping[str, Any], answer: str) -> Iterator[tuple[int, int, 
             groups.append([*_names(item), *_names(inner)] if isinstance(item, Mapping) else [item])
     own = _names(fields)
     if not groups and not own:
-        raise ValueError(f"a citation names no source: it has {', '.join(map(repr, one))}; give it 'source' or 'id'")
+        keys = ", ".join(map(repr, citation))
+        raise ValueError(f"a citation names no source: it has {keys}; give it 'source' or 'id'")
     start = start or 0
     if not (isinstance(start, int) and isinstance(end, int) and 0 <= start <= end):
         raise ValueError(f"a citation's place must be whole numbers, from 0 on; got {start!r} to {end!r}")
@@ -219,7 +234,7 @@ def _of_a_dict(one: Mapping[str, Any], answer: str) -> Iterator[tuple[int, int, 
 
 
 def _names(fields: Any) -> list[Any]:
-    """What a citation calls its source, the surest name first; a place among the documents is a whole number."""
+    """The names of a citation's source, the surest first; a whole number is a place among the documents."""
     if not isinstance(fields, Mapping):
         return []
     places = [fields[key] for key in _PLACES if isinstance(fields.get(key), int)]

@@ -20,23 +20,26 @@ from c2fa.models.loading import Lazy
 
 
 class LanguageModel(Protocol):
-    """What can write an answer and say how likely a given one is, as ``c2fa.models.CausalLM``.
+    """A model that writes answers and gives the probability of an answer, such as ``c2fa.models.CausalLM``.
 
-    It may also have ``score_many([(prompts, answer), …])`` and ``generate_many(prompts)``, by which ``Citer.many`` asks
-    about several questions in one call; ``launch_scores``, which begins the former and returns a function that waits
-    for it, so that a GPU has the next call before this one is read; ``template(messages)``, which puts a chat into the
-    model's chat format;
-    ``fits(prompts, answer)``, which says whether each prompt and the answer fit into its window; ``try_scoring()``,
-    which says by an error that it cannot score after all; ``special_tokens``, which documents must not hold;
-    ``concurrency``, how many threads may call ``generate`` at once; and ``close()``, which ends them.
+    It may also have
+
+    - ``score_many([(prompts, answer), …])`` and ``generate_many(prompts)``, by which ``Citer.many`` asks about several
+      questions in one call, and ``launch_scores``, which begins ``score_many`` and returns a function that waits for
+      the scores, so that a GPU always has its next call;
+    - ``template(messages)``, which puts a chat into the model's chat format;
+    - ``fits(prompts, answer)``: whether each prompt with the answer fits into the model's window;
+    - ``try_scoring()``, which raises where the model cannot score after all;
+    - ``special_tokens``, which documents must not hold;
+    - ``concurrency``, how many threads may call ``generate`` at once, and ``close()``, which ends their calls.
     """
 
     def generate(self, prompt: str, /) -> str:
-        """The answer that the model gives to a prompt."""
+        """The answer of the model to a prompt."""
         ...
 
     def pieces(self, answer: str, /) -> list[str]:
-        """The pieces of an answer; they join to it."""
+        """The pieces of an answer; joined, they are the answer."""
         ...
 
     def score(self, prompts: Sequence[str], answer: str, /) -> Any:
@@ -53,12 +56,11 @@ def cite(
     messages: Messages | None = None,
     **options: Any,
 ) -> Explanation:
-    """Attribute a language model's answer to the documents that it answered from, down to their sentences or words.
+    """Attribute a language model's answer to its documents, down to their sentences or words.
 
-    What is explained is the log-probability of the answer, in nats: how much likelier each document and sentence makes
-    it. Beside the whole answer, each of its statements is an output of its own, all from the same rows. A masked
-    sentence is removed, and a document of which nothing is left too; the prompt around them never changes. For many
-    questions, see ``c2fa.Citer``.
+    Attributions say how much likelier, in nats, each document and sentence makes the answer. The whole answer is one
+    output, and each of its statements is another, all from the same rows. A masked sentence is removed, and so is a
+    document with no sentence left; the prompt around them never changes. For many questions, see ``c2fa.Citer``.
 
     Parameters
     ----------
@@ -67,14 +69,14 @@ def cite(
     documents
         A dict of ids and texts, or whatever else ``c2fa.citing.documents_of`` reads.
     answer
-        The answer to explain; None has the model write it from all documents, which is no row of the budget.
+        The answer to explain; None has the model write it from all documents, which takes no row of the budget.
     messages
         A whole chat in place of the query, as a list of ``{"role": …, "content": …}``. Its tools' results and earlier
-        turns are sources, and so are documents that stand in it word for word; the system's text, the last turn of the
-        user and what is marked ``"keep": True`` stay. Where the assistant has the last word, that is the answer.
+        turns are sources, and so are documents that stand in it word for word. The system's text, the last turn of the
+        user and messages with ``"keep": True`` stay. A last turn of the assistant is the answer.
     options
-        Those of ``c2fa.Citer`` (``levels``, ``budget``, ``prompt``, ``system``, ``document``, ``similarity``, …) and of
-        ``Explainer``: ``seed``, ``ledger``, ``until``, ``method``, …
+        Options of ``c2fa.Citer`` (``levels``, ``budget``, ``prompt``, ``system``, ``document``, ``similarity``, …) and
+        of ``Explainer``: ``seed``, ``ledger``, ``until``, ``method``, …
 
     Examples
     --------
@@ -108,14 +110,14 @@ def verify(
     lm, documents, query, messages
         As ``c2fa.cite`` takes them.
     answer
-        The answer with its citations, as ``[1]``, ``[2, 3]``, ``[id]`` or ``(source: id)``, or blocks of text that
-        hold them, as models' interfaces give them.
+        The answer with its citations, as ``[1]``, ``[2, 3]``, ``[id]`` or ``(source: id)``; or a model interface's
+        blocks of text, with their citations.
     citations
         None reads them from the answer. Else pairs of a place in the answer, a text of it or (start, end), and a
-        source; or citations as LangChain, Anthropic, Cohere, Gemini and OpenAI have them, as plain dicts.
+        source; or citations of LangChain, Anthropic, Cohere, Gemini or OpenAI, as plain dicts.
     budget
-        The most rows of the model: for values of all documents, and for removing those that are cited, alone and
-        together with those that may stand in for them.
+        The most rows of the model: for the values of all documents, and for removing the cited ones, alone and
+        together with their possible substitutes.
     options
         Further options of ``c2fa.Citer``.
 
@@ -135,40 +137,40 @@ def verify(
 
 
 def method_for(levels: Sequence[str], until: Any = None) -> str:
-    """The method that suits these levels: words are far more than rows, and only a few sentences matter."""
+    """The method for these levels: there are far more words than rows, and only a few sentences matter."""
     words = len(levels) > 1 and levels[-1] == "words"
     return "c2fa-focused" if words and until is None else "c2fa"
 
 
 class Citer:
-    """Explains answers to many questions; ``cite`` is one called once.
+    """Explains answers to many questions; ``cite`` makes one and calls it once.
 
     Its inputs are questions: ``Question(documents, query, answer)``, or dicts with these fields. ``many`` explains a
-    list or a JSONL file of them, in memory or into a store. ``explainer`` is the ``Explainer`` that does it: a question
-    is its masker's input, and a scorer around the language model its model.
+    list or a JSONL file of them, in memory or into a store. ``explainer`` is the ``Explainer`` inside: a question
+    is its masker's input, and a scorer around the language model is its model.
 
     Parameters
     ----------
     lm
-        As ``cite`` takes it.
+        As in ``cite``.
     levels
         Coarse to fine, the last being the leaves: any of ``"documents"``, ``"paragraphs"``, ``"sentences"`` and
-        ``"words"``. Words are asked about only inside the sentences that are found to matter (``c2fa-focused``), or
-        everywhere with ``until``.
+        ``"words"``. Words are asked about only inside the sentences that matter (``c2fa-focused``), or everywhere with
+        ``until``.
     budget
-        Rows of the model, or those of each level; the one without any document is among them. Or money, as ``"$0.50"``.
+        Rows of the model, or those of each level; the row without any document counts. Or money, as ``"$0.50"``.
     prompt
-        A text with ``{context}`` and ``{query}``, or a function of both; it is put into the model's own chat template
-        where the model has one, with ``system`` before it.
+        A text with ``{context}`` and ``{query}``, or a function of both. It goes into the model's own chat template,
+        if the model has one, with ``system`` before it.
     document
-        What each document looks like in the prompt, such as ``"[{id}] {title}\\n{text}"``: ``{text}`` is what it says,
-        and the rest, from its id and metadata, stays while a sentence of it does. None is the text alone.
+        A template for each document in the prompt, such as ``"[{id}] {title}\\n{text}"``. ``{text}`` is its text; the
+        rest, from its id and metadata, stays while any of its sentences does. None is the text alone.
     separator
-        What stands between two documents.
+        The text between two documents.
     similarity
-        For a model that cannot score a given answer: each row is answered anew, and what is explained is how similar
-        that answer is to the one to explain, from 0 to 1. ``"words"``, or a function of both answers. A statement's
-        number is that of the most similar sentence of the new answer.
+        For a model that cannot score a given answer: the model answers each row anew, and the output is the similarity
+        of that answer to the answer to explain, from 0 to 1. ``"words"``, or a function of both answers. A statement's
+        output is that of the most similar sentence of the new answer.
     options
         Further options of ``Explainer``: ``seed``, ``ledger``, ``until``, ``method``, … ``link="logit"`` explains the
         log-odds of the answer and of its statements.
@@ -192,9 +194,9 @@ class Citer:
         masker = QuestionMasker(levels, language, asking)
         options = {"method": method_for(masker.levels, options.get("until")), **options}
         self.scorer = Scorer(lm, asking, language, similarity, options.pop("model_name", None))
-        if not isinstance(lm, Lazy):  # whose model is not to be made yet
+        if not isinstance(lm, Lazy):  # a check would load a lazy model
             self.scorer.check()
-        # Refused now where no question has room in it.
+        # Refuses a budget that is too small for any question.
         masks_of(rows_and_money(budget)[0], 1, len(masker.levels), beside=1)
         options = {"target": 0, "outputs": "all", **options}
         self.explainer = Explainer(self.scorer, masker, budget=budget, **options)
@@ -203,7 +205,7 @@ class Citer:
         """Explain the answer to one question."""
         question = self.scorer.asking.of(Question.of(x))
         if question.answer is not None:
-            self.scorer.answered(question)  # what is wrong with the answer is said before anything is asked
+            self.scorer.answered(question)  # refuses a bad answer before anything is asked
         return self.explainer(question, key=key)
 
     def live(self, x: Any, *, key: str | None = None) -> Any:
@@ -211,7 +213,7 @@ class Citer:
         return self.explainer.live(x, key=key)
 
     def many(self, inputs: Any, store: str | PathLike[str] | None = None, **options: Any) -> Any:
-        """Explain the answer to every question of a list, of a JSONL or Parquet file, …, as ``Explainer.many`` does.
+        """Explain the answers to all questions of a list, a JSONL or Parquet file, …: ``Explainer.many`` for questions.
 
         A store keeps each question with its answer and statements.
         """
@@ -219,7 +221,7 @@ class Citer:
 
     @property
     def verifier(self) -> Verifier:
-        """The explainer that also looks at citations."""
+        """The explainer that also verifies citations."""
         return Verifier.of(self.explainer)
 
     def verify(self, x: Any, answer: Any = None, citations: Citations = None) -> Verification:
@@ -228,19 +230,19 @@ class Citer:
         The answer and the citations may also be fields of the question.
         """
         verifier, question = self.verifier, self.scorer.asking.of(Question.with_claims(x, answer, citations))
-        self.scorer.answered(question)  # what is wrong with the answer is said before anything is asked
+        self.scorer.answered(question)  # refuses a bad answer before anything is asked
         return Verification(verifier(question))
 
     def verify_many(self, inputs: Any, store: str | PathLike[str] | None = None, **options: Any) -> Verifications:
-        """The same for many questions with their answers, with scores over all of them.
+        """Verify the answers to many questions, with scores over all of them.
 
-        Inputs, store and options are as ``many`` takes them: a question that is bad, or makes the model fail, is set
-        aside, and the same call continues a store that was left.
+        Inputs, store and options are as in ``many``: a question that is bad, or makes the model fail, is set aside, and
+        the same call continues an unfinished store.
         """
         return Verifications(self.verifier.many(inputs, store, **_of_many(store, options)))
 
 
 def _of_many(store: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """Options of ``many`` for questions: without its statements an explanation of an answer says little."""
+    """Options of ``many`` for questions; a store keeps all views: without its statements an answer says little."""
     views = {} if store is None else {"views": "all"}
     return {"column": fields_of, **views, **options}

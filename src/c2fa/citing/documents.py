@@ -1,4 +1,4 @@
-"""Documents as people have them: told by their shape, so that nobody's package is imported."""
+"""Documents of other packages and files, recognised by their fields, so that no package is imported."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from c2fa._system import need
 
 Documents: TypeAlias = Any
-"""Whatever ``documents_of`` makes documents of."""
+"""Whatever ``documents_of`` reads."""
 
 _TEXTS = ("text", "page_content", "content")
 _IDS = ("id", "id_", "doc_id", "document_id", "_id")
@@ -21,7 +21,7 @@ _METADATA = ("metadata", "meta")
 
 @dataclass(frozen=True)
 class Document:
-    """A document with what is known of it: its title, where it comes from, its place in a ranking."""
+    """A document with its metadata, such as title, file and score."""
 
     id: str
     text: str
@@ -36,20 +36,20 @@ def documents_of(given: Documents, *, called: str = "document") -> dict[str, Doc
     given
         A dict of ids and texts; one text, or a list of texts, of (id, text), of dicts with ``text``, ``page_content``
         or ``content``, of LangChain's and Haystack's documents, of LlamaIndex's nodes with or without scores; or the
-        rows of a DataFrame. Whatever else is said of a document becomes its metadata.
+        rows of a DataFrame. Further fields become metadata.
     called
-        What documents without an id are called, with their numbers.
+        The name, before their number, of documents without an id.
 
     Examples
     --------
     >>> documents_of([{"page_content": "The sky is blue.", "metadata": {"page": 3}}])
     {'document 1': Document(id='document 1', text='The sky is blue.', metadata={'page': 3})}
     """
-    found = [_document(item, name) for name, item in _items(given, called)]
-    by_id = {document.id: document for document in found}
-    if len(by_id) < len(found):
-        raise ValueError(f"two documents have one id among {[d.id for d in found]}; give each its own")
-    if not found:
+    documents = [_document(item, name) for name, item in _items(given, called)]
+    by_id = {document.id: document for document in documents}
+    if len(by_id) < len(documents):
+        raise ValueError(f"two documents have one id among {[d.id for d in documents]}; give each its own")
+    if not documents:
         raise ValueError("there are no documents; give at least one")
     for name, document in by_id.items():
         if not document.text.strip():
@@ -58,10 +58,12 @@ def documents_of(given: Documents, *, called: str = "document") -> dict[str, Doc
 
 
 def _items(given: Any, called: str) -> Iterator[tuple[str, Any]]:
-    """Each document as it was given, with the name that it has unless it says another."""
-    if isinstance(given, Mapping) and not (set(_TEXTS) & given.keys() and {*_IDS, *_METADATA} & given.keys()):
-        yield from ((str(name), item) for name, item in given.items())
-        return
+    """Each document with its default name, used where the document has no id."""
+    if isinstance(given, Mapping):
+        is_one_document = set(_TEXTS) & given.keys() and {*_IDS, *_METADATA} & given.keys()
+        if not is_one_document:
+            yield from ((str(name), item) for name, item in given.items())
+            return
     if hasattr(given, "columns"):  # a DataFrame of pandas or polars
         columns = list(map(str, given.columns))
         if not set(_TEXTS) & set(columns):
@@ -70,7 +72,7 @@ def _items(given: Any, called: str) -> Iterator[tuple[str, Any]]:
                 "rename the one with the texts"
             )
         given = given.to_dicts() if hasattr(given, "to_dicts") else given.to_dict("records")
-    # One document alone is no list of documents, though LangChain's can be iterated over: it gives its fields.
+    # One document is not a list of documents, though iterating over one of LangChain's gives its fields.
     if isinstance(given, str | Mapping) or any(isinstance(getattr(given, name, None), str) for name in _TEXTS):
         given = [given]
     if isinstance(given, bytes) or not isinstance(given, Iterable):
@@ -84,38 +86,37 @@ def _document(item: Any, name: str) -> Document:
         first, second = item
         if isinstance(second, str):
             return Document(str(first), second)
-        item, metadata = first, {"score": float(second)}  # as a search with scores gives them
+        item, metadata = first, {"score": float(second)}  # from a search with scores
     if isinstance(item, str):
         return Document(name, item, metadata)
     node = getattr(item, "node", None)  # LlamaIndex wraps a node with its score
     if node is not None:
         item, metadata = node, {"score": item.score}
     if isinstance(item, Mapping):
-        fields = {**item, **item["data"]} if isinstance(item.get("data"), Mapping) else dict(item)  # as Cohere has them
+        fields = {**item, **item["data"]} if isinstance(item.get("data"), Mapping) else dict(item)  # Cohere nests them
         fields.pop("data", None)
     else:
         fields = {key: getattr(item, key, None) for key in (*_TEXTS, *_IDS, *_METADATA, "score")}
-    found = next((key for key in _TEXTS if isinstance(fields.get(key), str)), None)
-    if found is None:
+    text_key = next((key for key in _TEXTS if isinstance(fields.get(key), str)), None)
+    if text_key is None:
         got = f"a dict with {', '.join(map(repr, item)) or 'nothing'}" if isinstance(item, Mapping) else repr(item)[:80]
         raise TypeError(
             f"document {name!r} must be a text, (id, text), a dict with {' or '.join(map(repr, _TEXTS))}, or an object "
             f"that has one of these; got {got}"
         )
-    own = next((key for key in _IDS if fields.get(key) is not None), None)
-    nested = [fields.pop(key, None) for key in _METADATA]
-    text, own_id = fields.pop(found), fields.pop(own) if own else name
-    metadata |= {key: value for key, value in fields.items() if value is not None and key not in (*_TEXTS, *_IDS)}
-    for more in nested:
-        metadata |= more or {}
-    return Document(str(own_id), text, metadata)
+    own_id = next((fields[key] for key in _IDS if fields.get(key) is not None), name)
+    elsewhere = (*_TEXTS, *_IDS, *_METADATA)
+    metadata |= {key: value for key, value in fields.items() if value is not None and key not in elsewhere}
+    for key in _METADATA:
+        metadata |= fields.get(key) or {}
+    return Document(str(own_id), fields[text_key], metadata)
 
 
 # ---------------------------------------------------------------------------------- frames around documents
 
 
 def frames(template: str, metadata: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, str]]:
-    """What stands before and behind the text of each document, by a template such as ``"[{id}] {title}\\n{text}"``.
+    """The texts before and after each document, from a template such as ``"[{id}] {title}\\n{text}"``.
 
     >>> frames("[{id}] {title}: {text}", {"7": {"title": "Sky"}})
     {'7': ('[7] Sky: ', '')}
@@ -125,16 +126,16 @@ def frames(template: str, metadata: Mapping[str, Mapping[str, Any]]) -> dict[str
             f"document= must be a text with {{text}} in it once, for what a document says; got {template!r}"
         )
     before, after = template.split("{text}")
-    return {name: (_filled(before, name, more), _filled(after, name, more)) for name, more in metadata.items()}
+    return {name: (_fill(before, name, more), _fill(after, name, more)) for name, more in metadata.items()}
 
 
-def _filled(part: str, name: str, metadata: Mapping[str, Any]) -> str:
+def _fill(part: str, name: str, metadata: Mapping[str, Any]) -> str:
     fields = {**metadata, "id": name}
-    for asked in re.findall(r"\{(\w+)\}", part):
-        if asked not in fields:
+    for field_name in re.findall(r"\{(\w+)\}", part):
+        if field_name not in fields:
             raise ValueError(
-                f"document= asks for {{{asked}}}, and document {name!r} has {', '.join(fields)}; leave it out, or give "
-                "it to every document"
+                f"document= asks for {{{field_name}}}, and document {name!r} has {', '.join(fields)}; leave it out, or "
+                "give it to every document"
             )
     return re.sub(r"\{(\w+)\}", lambda match: str(fields[match[1]]), part)
 
@@ -143,7 +144,7 @@ def _filled(part: str, name: str, metadata: Mapping[str, Any]) -> str:
 
 
 def read_html(text: str) -> str:
-    """What a page says, without its markup: a blank line where a block begins.
+    """The text of an HTML page, with a blank line between blocks.
 
     >>> read_html("<h1>Sky</h1><p>It is <b>blue</b>.<script>x()</script></p>")
     'Sky\\n\\nIt is blue.'
@@ -156,7 +157,7 @@ def read_html(text: str) -> str:
 
 
 class _Page(HTMLParser):
-    """Collects the text of a page, with a form feed wherever a block begins or ends."""
+    """A reader of pages that puts a form feed wherever a block begins or ends."""
 
     within = re.compile("a|abbr|b|code|em|i|kbd|mark|q|s|small|span|strong|sub|sup|u")
 
@@ -179,13 +180,12 @@ class _Page(HTMLParser):
 
 
 def read_pdf(path: Path) -> list[Document]:
-    """The pages of a PDF file, each a document that says which page it is; pages without any text are left out."""
-    pages = [page.extract_text() for page in need("pypdf", "pdf").PdfReader(path).pages]
-    found = [
-        Document(f"{path.name} page {k}", text, {"file": path.name, "page": k})
-        for k, text in enumerate(pages, start=1)
-        if text.strip()
-    ]
-    if not found:
+    """The pages of a PDF file as documents, with their numbers; pages without text are left out."""
+    documents = []
+    for k, page in enumerate(need("pypdf", "pdf").PdfReader(path).pages, start=1):
+        text = page.extract_text()
+        if text.strip():
+            documents.append(Document(f"{path.name} page {k}", text, {"file": path.name, "page": k}))
+    if not documents:
         raise ValueError(f"{str(path)!r} holds no text, as scanned pages do; read them with OCR first")
-    return found
+    return documents

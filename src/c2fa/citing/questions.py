@@ -1,4 +1,4 @@
-"""A question about documents, as an input: what it holds, and what the model is told when sources are masked."""
+"""A question about documents as an input: its fields, and the messages to the model when sources are masked."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ from c2fa.maskers import Text
 from c2fa.structure import BoolArray
 
 PROMPT = "Context: {context}\n\nQuery: {query}"
-MARK = "c2fa-puts-the-documents-here"  # no document says this, so that it shows where a prompt has them
+MARK = "c2fa-puts-the-documents-here"  # no document holds this text, so it shows where a prompt has the documents
 Prompt: TypeAlias = str | Callable[[str, str], str]
 Messages: TypeAlias = Sequence[Mapping[str, Any]]
-"""A chat: dicts with ``role`` and ``content``, and whatever else a chat template reads, such as ``tool_calls``."""
+"""A chat: dicts with ``role``, ``content`` and further fields of the chat template, such as ``tool_calls``."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """What a language model is asked about documents, and the answer that is to be explained.
+    """A question to a language model about documents, and the answer to explain.
 
     Parameters
     ----------
     documents
         As ``cite`` takes them; they become a dict of ids and texts.
     answer
-        None where the model is to write it.
+        None has the model write it.
     metadata
-        What else is known of the documents, by their ids; what they say of themselves is added to it.
+        Further facts about the documents, by their ids; the documents' own metadata is added.
     claims
-        What the answer cites, whose markers were taken out of it; None where nobody looked.
+        The answer's citations, once their markers are removed from the answer; None before they are read.
     """
 
     documents: Documents
     query: str
     answer: str | None = None
-    # No part of what the model reads, unless a template says so: then the question is ``Framed``.
+    # The model reads metadata only through a template for documents: then the question is ``Framed``.
     metadata: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict, repr=False)
     claims: tuple[Claim, ...] | None = dataclasses.field(default=None, repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        found = documents_of(self.documents)
-        object.__setattr__(self, "documents", {name: document.text for name, document in found.items()})
-        metadata = {name: {**self.metadata.get(name, {}), **document.metadata} for name, document in found.items()}
+        documents = documents_of(self.documents)
+        metadata = {name: {**self.metadata.get(name, {}), **document.metadata} for name, document in documents.items()}
+        object.__setattr__(self, "documents", {name: document.text for name, document in documents.items()})
         object.__setattr__(self, "metadata", metadata)
         if not isinstance(self.query, str):
             raise TypeError(f"the query must be a text, not {type(self.query).__name__}")
@@ -59,17 +59,17 @@ class Question:
 
     @property
     def texts(self) -> dict[str, str]:
-        """The documents by their names."""
+        """The texts of the documents, by their ids."""
         return cast(dict[str, str], self.documents)
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """A hash by which it is told from others."""
+        """A hash that is different for every question."""
         return fingerprint(self)
 
     @classmethod
     def of(cls, x: Any) -> Question:
-        """A question from a dict of its fields, as a line of a JSONL file has them; a chat's are its ``messages``.
+        """A question from a dict of its fields, such as a line of a JSONL file; ``messages`` make it a chat.
 
         >>> Question.of({"documents": ["The sky is blue."], "query": "What is blue?"}).documents
         {'document 1': 'The sky is blue.'}
@@ -90,7 +90,7 @@ class Question:
 
     @classmethod
     def with_claims(cls, x: Any, answer: Any = None, citations: Citations = None) -> Question:
-        """A question with what its answer cites, from both or from a dict that has ``answer`` and ``citations``, too.
+        """A question with the citations of its answer; both may also be fields of the dict.
 
         >>> question = Question.with_claims({"documents": ["It rains."], "query": "?", "answer": "It rains [1]."})
         >>> question.answer, [claim.source for claim in question.claims]
@@ -101,7 +101,7 @@ class Question:
         if isinstance(x, Mapping):
             answer = x.get("answer") if answer is None else answer
             citations = x.get("citations") if citations is None else citations
-            x = {**x, "answer": None if answer is None else "…"}  # which may be blocks of text
+            x = {**x, "answer": None if answer is None else "…"}  # read below: it may be blocks of text
         question = cls.of(x)
         answer = question.answer if answer is None else answer
         if answer is None:
@@ -113,17 +113,17 @@ class Question:
 
     @property
     def stays(self) -> tuple[str, ...]:
-        """Turns of a chat that are never masked."""
+        """The turns of a chat that are never masked."""
         return ()
 
     def framed(self, name: str, text: str) -> str:
-        """What is left of a document, as the model reads it."""
+        """The rest of a document's text, as the model reads it."""
         return text
 
 
 @dataclasses.dataclass(frozen=True)
 class Framed(Question):
-    """A question whose documents have a text of their own before and behind them, which is never masked."""
+    """A question with a text before and after each document that stays while any of the document does."""
 
     frames: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
 
@@ -134,41 +134,34 @@ class Framed(Question):
 
 @dataclasses.dataclass(frozen=True)
 class ChatQuestion(Question):
-    """What the last user's turn of a chat asks; its documents are the turns, and texts in turns, that are masked.
+    """The question in the last user's turn of a chat; its documents are turns, or texts in turns, that are masked.
 
-    Every turn stays, with its role, whatever is left of what it says: a chat template may refuse a chat that lacks one.
+    Every turn stays, even without text: a chat template may refuse a chat that lacks one.
 
-    In ``messages`` a letter, from ``SLOT`` on, stands in the place of each document; ``slots`` are their ids.
+    ``slots`` are the letters that stand for documents in ``messages``, with the documents' ids.
     """
 
     messages: Messages = ()
-    slots: tuple[str, ...] = ()
+    slots: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def stays(self) -> tuple[str, ...]:
-        turns = enumerate(self.messages, start=1)
-        return tuple(_turn(k, m) for k, m in turns if m["content"].strip() and not any(map(_is_slot, m["content"])))
+        turns = [(_turn(k, message), message["content"]) for k, message in enumerate(self.messages, start=1)]
+        return tuple(name for name, text in turns if text.strip() and self.slots.keys().isdisjoint(text))
 
     def chat(self, documents: Mapping[str, str]) -> list[dict[str, Any]]:
-        """The chat with what is left of the documents."""
-        left = {SLOT + k: documents[name] for k, name in enumerate(self.slots)}
-        return [{**message, "content": message["content"].translate(left)} for message in self.messages]
-
-
-SLOT = 0xF0000  # letters for private use, which no text has: one stands where a document was
-
-
-def _is_slot(letter: str) -> bool:
-    return ord(letter) >= SLOT
+        """The chat with the rest of the documents' texts."""
+        texts = {ord(letter): documents[name] for letter, name in self.slots.items()}
+        return [{**message, "content": message["content"].translate(texts)} for message in self.messages]
 
 
 def _turn(number: int, message: Mapping[str, Any]) -> str:
-    """What a turn of a chat is called."""
+    """The name of a turn of a chat."""
     return f"turn {number} ({' '.join(str(message[key]) for key in ('role', 'name') if message.get(key))})"
 
 
 def _message(given: Any) -> dict[str, Any]:
-    """A message as chat templates read it, from a dict of these fields or a message of LangChain's or LlamaIndex's."""
+    """A message as chat templates read it, from such a dict or a message of LangChain or LlamaIndex."""
     message = given
     if hasattr(given, "model_dump"):
         fields = given.model_dump(mode="json")
@@ -191,10 +184,9 @@ def _message(given: Any) -> dict[str, Any]:
 def chat_question(messages: Messages, documents: Documents = None, answer: str | None = None) -> ChatQuestion:
     """The question at the end of a chat.
 
-    Sources are the tools' results and the earlier turns of user and assistant, each by itself, and documents, where
-    they stand in the messages word for word. The rest of a message that holds documents stays, and so do the system's
-    text and the last turn of the user; a message may say ``"keep": True``, or False, itself. Where the assistant has
-    the last word, that is the answer.
+    Each tool's result and each earlier turn of user and assistant is a source. So is each document, where it stands in
+    a message word for word. The rest of such a message stays, and so do the system's text and the last turn of the
+    user; ``"keep": True`` or False in a message decides for that message. A last turn of the assistant is the answer.
 
     >>> chat = [{"role": "user", "content": "I am Ada."}, {"role": "user", "content": "Who am I?"}]
     >>> question = chat_question(chat)
@@ -210,32 +202,35 @@ def chat_question(messages: Messages, documents: Documents = None, answer: str |
         if answer is not None:
             raise ValueError("the chat ends with the assistant's turn, which is the answer; leave answer= out, or it")
         answer = chat.pop()["content"]
-    asked = max((k for k, message in enumerate(chat) if message["role"] == "user"), default=None)
-    if asked is None:
+    last = max((k for k, message in enumerate(chat) if message["role"] == "user"), default=None)
+    if last is None:
         raise ValueError("the chat has no message of the user, so that nothing is asked; give one")
-    query, sources = chat[asked]["content"], dict[str, Document]()
-    slots: list[Document] = []
+    used = {letter for message in chat for letter in message["content"]}
+    free = (letter for letter in map(chr, range(0xF0000, 0x10FFFE)) if letter not in used)  # private use in Unicode
+    slots: dict[str, Document] = {}
     given = {} if documents is None else documents_of(documents)
-    for document in sorted(given.values(), key=lambda d: -len(d.text)):  # one may hold what another says
+    for document in sorted(given.values(), key=lambda d: -len(d.text)):  # a text may hold another one
         at = next((k for k, message in enumerate(chat) if document.text in message["content"]), None)
         if at is None:
             raise ValueError(
                 f"no message holds the text of document {document.id!r}; put it where the model is to read it"
             )
-        chat[at]["content"] = chat[at]["content"].replace(document.text, chr(SLOT + len(slots)), 1)
-        query = chat[asked]["content"]
-        slots.append(document)
+        letter = next(free)
+        chat[at]["content"] = chat[at]["content"].replace(document.text, letter, 1)
+        slots[letter] = document
+    query = chat[last]["content"].translate({ord(letter): "…" for letter in slots})
+    sources: dict[str, Document] = {}
     for k, message in enumerate(chat):
         if message["role"] == "tool" and message.get("tool_call_id") in tools:
             message.setdefault("name", tools[message["tool_call_id"]])
-        held = [slots[ord(letter) - SLOT] for letter in message["content"] if _is_slot(letter)]
-        stays = message["role"] in ("system", "developer") or k == asked
-        if not held and not message.pop("keep", stays) and message["content"].strip():
+        inside = [slots[letter] for letter in message["content"] if letter in slots]
+        stays = message.pop("keep", message["role"] in ("system", "developer") or k == last)
+        if not inside and not stays and message["content"].strip():
             about = {name: value for name, value in message.items() if name not in ("content", "tool_calls")}
-            held = [Document(_turn(k + 1, message), message["content"], {**about, "turn": k + 1})]
-            message["content"] = chr(SLOT + len(slots))
-            slots += held
-        sources |= {document.id: document for document in held}
+            inside = [Document(_turn(k + 1, message), message["content"], {**about, "turn": k + 1})]
+            message["content"] = next(free)
+            slots[message["content"]] = inside[0]
+        sources |= {document.id: document for document in inside}
     if not sources:
         raise ValueError(
             "there is nothing to remove from the chat, of which the system's text and the last turn of the user stay; "
@@ -243,17 +238,16 @@ def chat_question(messages: Messages, documents: Documents = None, answer: str |
         )
     metadata = {name: document.metadata for name, document in sources.items()}
     texts = {name: document.text for name, document in sources.items()}
-    query = "".join("…" if _is_slot(letter) else letter for letter in query)
-    return ChatQuestion(texts, query, answer, metadata, chat, tuple(document.id for document in slots))
+    return ChatQuestion(texts, query, answer, metadata, chat, {letter: slots[letter].id for letter in slots})
 
 
 def fields_of(row: Any) -> Any:
-    """A question as a row of a list or a table has it; whatever is wrong with it, the masker says."""
+    """The fields of a question in a row of a list or a table; the masker checks them."""
     return dict(row) if hasattr(row, "keys") else row
 
 
 def check_answer(answer: Any) -> None:
-    """Refuse an answer, given or written, of which nothing can be explained."""
+    """Refuse an answer that cannot be explained."""
     if not isinstance(answer, str):
         raise TypeError(f"the answer must be a text, not {type(answer).__name__}")
     if not answer.strip():
@@ -265,7 +259,7 @@ def check_answer(answer: Any) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Asking:
-    """How documents and the query become a message to the model, and the system's text before it."""
+    """The template of a prompt: how documents and the query become a message, with the system's text before it."""
 
     prompt: Prompt = PROMPT
     system: str | None = None
@@ -285,46 +279,47 @@ class Asking:
             raise ValueError(f"the prompt has no {{query}}, so that nothing would be asked: {prompt}")
 
     def of(self, question: Question) -> Question:
-        """The question with a header for each document, where there is a template for them."""
+        """The question with a header for each document, if ``document`` gives a template."""
         if self.document is None:
             return question
         if isinstance(question, ChatQuestion):
             raise ValueError("a chat shows its documents as they stand in the messages; leave document= out")
         headers = frames(self.document, question.metadata)
-        known = (question.documents, question.query, question.answer, question.metadata)
-        return Framed(*known, headers, claims=question.claims)
+        fields = (question.documents, question.query, question.answer, question.metadata)
+        return Framed(*fields, headers, claims=question.claims)
 
     def chat(self, documents: Mapping[str, str], question: Question) -> list[dict[str, Any]]:
-        """The messages with some documents; those of which nothing is left are no part of a prompt."""
+        """The messages with the rest of the documents' texts; a prompt leaves out an empty document with its header."""
         if isinstance(question, ChatQuestion):
             return question.chat(documents)
-        left = [question.framed(name, text) for name, text in documents.items() if text]
-        return self.around(self._text(self.separator.join(left), question.query))
+        texts = [question.framed(name, text) for name, text in documents.items() if text]
+        return self.around(self._text(self.separator.join(texts), question.query))
 
     def around(self, message: str) -> list[dict[str, Any]]:
         """A user's message, with the system's text before it."""
-        first = [] if self.system is None else [{"role": "system", "content": self.system}]
-        return [*first, {"role": "user", "content": message}]
+        system = [] if self.system is None else [{"role": "system", "content": self.system}]
+        return [*system, {"role": "user", "content": message}]
 
     def _text(self, context: str, query: str) -> str:
         if not isinstance(self.prompt, str):
             return self.prompt(context, query)
-        given = {"{context}": context, "{query}": query}
-        return re.sub(r"\{(context|query)\}", lambda found: given[found[0]], self.prompt)  # both may hold braces too
+        fields = {"{context}": context, "{query}": query}
+        # Not by str.format: the prompt may hold other braces. In one pass: the context may hold "{query}".
+        return re.sub(r"\{(context|query)\}", lambda match: fields[match[0]], self.prompt)
 
 
 @dataclasses.dataclass(frozen=True)
 class QuestionMasker:
-    """Masks the documents of a question, from which documents, sentences and words are removed.
+    """Removes documents, sentences and words from a question.
 
-    The row without any document stands beside the others: it tells what the model says from memory. Where it
-    ``verifies``, the answer's citations are read and taken out of it.
+    The row without any document stands beside the others: it shows what the model says from memory. Where it
+    ``verifies``, the answer's citations are read, and their markers removed.
     """
 
     levels: Sequence[str] = ("documents", "sentences")
     language: str = "en"
     asking: Asking = Asking()
-    # Not told apart by a ledger: rows of one answer are the same whether it is explained or verified.
+    # No part of the ledger's key (repr=False): rows of an answer are the same for an explanation and a verification.
     verifies: bool = dataclasses.field(default=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -344,22 +339,22 @@ class QuestionMasker:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _QuestionInputs:
-    """Gives rows of one question."""
+    """The ``inputs`` of one question."""
 
     question: Question
     asking: Asking
     documents: Callable[[BoolArray, int], Inputs]
 
     def __call__(self, masks: BoolArray, level: int) -> Rows:
-        left = self.documents(masks, level)
-        return Rows(self.question, [self.asking.chat(documents, self.question) for documents in left])
+        rows = self.documents(masks, level)
+        return Rows(self.question, [self.asking.chat(documents, self.question) for documents in rows])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows of one question: the messages to the model in each, with what is left of the documents.
+    """Rows of one question: the messages to the model, with the rest of the documents' texts.
 
-    It is a batch of a kind of its own, as rows of different answers have different statements.
+    A type of batch of its own, because rows of different answers have different statements.
     """
 
     question: Question

@@ -1,4 +1,4 @@
-"""Traces in OpenInference's words: what an agent retrieved, read and answered, in; what each answer rests on, out."""
+"""Traces in OpenInference's format: read for the questions and answers in them, and annotated with their sources."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from c2fa.explanation import Explanation
 
 @dataclass(frozen=True, eq=False)
 class _Span:
-    """A span of a trace: whether it is inside another, and its attributes by their dotted names."""
+    """A span of a trace; ``inner`` is True inside another span, and ``attributes`` have dotted names."""
 
     name: str
     id: str
@@ -45,20 +45,22 @@ class _Span:
         return str(self.attributes.get("openinference.span.kind", "")).upper()
 
     def text(self, name: str) -> str:
-        """``input.value`` or ``output.value``, where it is no JSON."""
+        """``input.value`` or ``output.value``; empty for JSON."""
         value, kind = self.attributes.get(f"{name}.value"), self.attributes.get(f"{name}.mime_type")
         return value if isinstance(value, str) and kind != "application/json" else ""
 
     def messages(self, name: str) -> list[dict[str, Any]]:
-        """The messages that the model read (``input``) or wrote (``output``)."""
+        """The messages to the model (``input``) or from it (``output``)."""
         return [_message(fields) for fields in _listed(self.attributes, f"llm.{name}_messages").values()]
 
 
 def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """What is nested, by dotted names; OpenTelemetry's own JSON has lists of keys and values in place of objects."""
+    """Nested fields by dotted names; in OpenTelemetry's own JSON an object is a list of keys and values."""
     if isinstance(value, list):
-        pairs = value and all(isinstance(v, Mapping) and v.keys() == {"key", "value"} for v in value)
-        value = {v["key"]: next(iter(v["value"].values()), None) for v in value} if pairs else dict(enumerate(value))
+        if all(isinstance(v, Mapping) and v.keys() == {"key", "value"} for v in value):
+            value = {v["key"]: next(iter(v["value"].values()), None) for v in value}
+        else:
+            value = dict(enumerate(value))
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _flat(inner, f"{name}.{key}" if name else str(key))
@@ -67,21 +69,21 @@ def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _listed(fields: Mapping[str, Any], name: str) -> dict[int, dict[str, Any]]:
-    """What ``name.0.…``, ``name.1.…`` say, by these numbers.
+    """The fields below ``name.0``, ``name.1``, …, by these numbers.
 
     >>> _listed({"a.10.x": 1, "a.2.x": 2, "a.2.y.z": 3, "ab.0.x": 4}, "a")
     {2: {'x': 2, 'y.z': 3}, 10: {'x': 1}}
     """
-    found: dict[int, dict[str, Any]] = {}
+    items: dict[int, dict[str, Any]] = {}
     for key, value in fields.items():
         match = re.fullmatch(rf"{re.escape(name)}\.(\d+)\.(.+)", key)
         if match:
-            found.setdefault(int(match[1]), {})[match[2]] = value
-    return dict(sorted(found.items()))
+            items.setdefault(int(match[1]), {})[match[2]] = value
+    return dict(sorted(items.items()))
 
 
 def _message(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """A message of a chat, from the attributes of one."""
+    """A message of a chat, from its attributes."""
     parts = (part.get("message_content.text") or "" for part in _listed(fields, "message.contents").values())
     content = fields.get("message.content") or "".join(parts)
     message = {"role": str(fields.get("message.role", "user")), "content": content}
@@ -95,7 +97,7 @@ def _message(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parsed(text: Any) -> Any:
-    """What JSON says; a text that is none, as it is."""
+    """The value of a JSON text; anything else as it is."""
     try:
         return json.loads(text) if isinstance(text, str) else text
     except ValueError:
@@ -106,42 +108,42 @@ def _parsed(text: Any) -> Any:
 
 
 def read_spans(text: str) -> list[dict[str, Any]]:
-    """The spans of a file: one on each line, a list of them, or what OpenTelemetry exports (``resourceSpans``).
+    """The spans of a file: one on each line, a list of them, or an export of OpenTelemetry (``resourceSpans``).
 
     >>> read_spans('{"span_id": "a", "attributes": {}}')
     [{'span_id': 'a', 'attributes': {}}]
     """
-    given = []
     try:
-        given.append(json.loads(text))
-    except ValueError:
-        for k, line in enumerate(text.splitlines(), start=1):
-            try:
-                given += [json.loads(line)] if line.strip() else []
-            except ValueError as error:
-                raise ValueError(f"line {k} is not JSON: {error}; a trace has a span on each line") from None
-    return list(_spans(given))
+        return list(_spans(json.loads(text)))
+    except ValueError:  # not one document, so one on each line
+        documents = []
+    for k, line in enumerate(text.splitlines(), start=1):
+        try:
+            documents += [json.loads(line)] if line.strip() else []
+        except ValueError as error:
+            raise ValueError(f"line {k} is not JSON: {error}; a trace has a span on each line") from None
+    return list(_spans(documents))
 
 
-def _spans(given: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(given, list):
-        for item in given:
+def _spans(document: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(document, list):
+        for item in document:
             yield from _spans(item)
         return
-    inside = [given[key] for key in ("resourceSpans", "scopeSpans", "spans", "data") if key in given]
-    if not inside:
-        yield given
-    for item in inside:
+    keys = document.keys() if isinstance(document, Mapping) else ()
+    nested = [document[key] for key in ("resourceSpans", "scopeSpans", "spans", "data") if key in keys]
+    if not nested:
+        yield document
+    for item in nested:
         yield from _spans(item)
 
 
 def questions_of(spans: Iterable[Mapping[str, Any]]) -> dict[str, Question]:
-    """What each answer of a trace was asked and told, by the id of the span that wrote it.
+    """The question of each answer in a trace, with its sources, by the id of the span that wrote the answer.
 
-    An answer is what a span of the kind LLM wrote, if it is more than a call of a tool. Its sources are the documents
-    that were retrieved and the tools' results, where the messages hold them word for word, and earlier turns of the
-    chat. Where no message holds any, or a trace has no such span, a prompt of the retrieved documents is made, as
-    ``c2fa.cite`` makes it.
+    An answer is the text that a span of the kind LLM wrote. Its sources are retrieved documents and tools' results,
+    where the messages hold them word for word, and earlier turns of the chat. If the messages hold no source, or no
+    LLM span has an answer, the retrieved documents become a prompt, as in ``c2fa.cite``.
 
     Examples
     --------
@@ -151,26 +153,25 @@ def questions_of(spans: Iterable[Mapping[str, Any]]) -> dict[str, Question]:
     >>> [(span, q.documents, q.query, q.answer) for span, q in questions_of(trace).items()]
     [('c', {'r 0': 'It rains.'}, 'Weather?', 'Rain.')]
     """
-    read = list(map(_Span.of, spans))
+    all_spans = list(map(_Span.of, spans))
     questions: dict[str, Question] = {}
-    for trace in dict.fromkeys(span.trace for span in read):
-        own = [span for span in read if span.trace == trace]
+    for trace in dict.fromkeys(span.trace for span in all_spans):
+        own = [span for span in all_spans if span.trace == trace]
         retrieved, results = _documents(own)
-        written = [span for span in own if span.kind == "LLM" and _answer(span)]
-        for span in written:
+        answering = [span for span in own if span.kind == "LLM" and _answer(span)]
+        for span in answering:
             chat = span.messages("input") or [{"role": "user", "content": span.text("input")}]
             inside = [d for d in (*retrieved, *results) if any(d.text in (m["content"] or "") for m in chat)]
-            asked = next((m["content"] for m in reversed(chat) if m["role"] == "user"), "")
+            query = next((m["content"] for m in reversed(chat) if m["role"] == "user"), "")
             try:
                 questions[span.id] = chat_question(chat, inside or None, _answer(span))
             except ValueError:  # nothing of the chat can be removed
-                if retrieved and asked:
-                    questions[span.id] = Question(retrieved, asked, _answer(span))
-        around = [s for s in own if s.kind in ("CHAIN", "AGENT") and s.text("input") and s.text("output").strip()]
-        if not written and retrieved and around:
-            outermost = min(around, key=lambda span: span.inner)
-            question = Question(retrieved, outermost.text("input"), outermost.text("output"))
-            questions[outermost.id] = question
+                if retrieved and query:
+                    questions[span.id] = Question(retrieved, query, _answer(span))
+        chains = [s for s in own if s.kind in ("CHAIN", "AGENT") and s.text("input") and s.text("output").strip()]
+        if not answering and retrieved and chains:
+            outermost = min(chains, key=lambda span: span.inner)
+            questions[outermost.id] = Question(retrieved, outermost.text("input"), outermost.text("output"))
     if not questions:
         raise ValueError(
             "no span of the trace has an answer and something that it may rest on: an LLM span needs "
@@ -181,12 +182,13 @@ def questions_of(spans: Iterable[Mapping[str, Any]]) -> dict[str, Question]:
 
 
 def _answer(span: _Span) -> str:
-    text = "".join(message["content"] for message in span.messages("output"))
-    return text.strip() or ("" if _listed(span.attributes, "llm.output_messages") else span.text("output").strip())
+    messages = span.messages("output")
+    text = "".join(message["content"] for message in messages) if messages else span.text("output")
+    return text.strip()
 
 
 def _documents(spans: Sequence[_Span]) -> tuple[list[Document], list[Document]]:
-    """The documents that spans retrieved, and what tools returned; each says in which spans it is, and where."""
+    """The documents that spans retrieved, and tools' results; metadata has their spans, and places in these."""
     retrieved: dict[str, Document] = {}
     results: dict[str, Document] = {}
     for span in spans:
@@ -209,8 +211,8 @@ def _documents(spans: Sequence[_Span]) -> tuple[list[Document], list[Document]]:
         text = span.text("output")
         if span.kind == "TOOL" and text.strip() and text not in results:
             tool = str(span.attributes.get("tool.name", span.name))
-            taken = {document.id for document in (*retrieved.values(), *results.values())}
-            own = f"{tool} ({span.id})" if tool in taken else tool
+            ids = {document.id for document in (*retrieved.values(), *results.values())}
+            own = f"{tool} ({span.id})" if tool in ids else tool
             results[text] = Document(own, text, {"tool": tool, "spans": [[span.id, None]]})
     return list(retrieved.values()), [d for text, d in results.items() if text not in retrieved]
 
@@ -219,13 +221,13 @@ def _documents(spans: Sequence[_Span]) -> tuple[list[Document], list[Document]]:
 
 
 def span_annotations(cited: Mapping[str, Explanation]) -> list[dict[str, Any]]:
-    """Scores of the documents of explained answers, as annotations of the spans that retrieved them.
+    """The documents' scores for explained answers, as annotations of the spans that retrieved the documents.
 
-    They have the shape that Phoenix takes at ``/v1/document_annotations``, and those of tools' results, which have no
+    Phoenix takes them at ``/v1/document_annotations``, and those of tools' results, which have no
     ``document_position``, at ``/v1/span_annotations``. A score is how much likelier, in nats, the document makes the
-    answer; the explanation has the statements that rest on it.
+    answer; its explanation lists the statements that rest on the document.
     """
-    found = []
+    annotations = []
     for span, e in cited.items():
         if e.answer is None or e.level_names[0] != "documents":
             raise ValueError("a trace takes values of documents; give levels= that begin with documents")
@@ -239,8 +241,9 @@ def span_annotations(cited: Mapping[str, Explanation]) -> list[dict[str, Any]]:
                 "explanation": " ".join(statements),
             }
             stderr = None if whole.stderr is None else float(whole.stderr[0][k])
-            more = {"answer_span_id": span, "stderr": stderr}
+            metadata = {"answer_span_id": span, "stderr": stderr}
+            about = {"name": "c2fa", "annotator_kind": "CODE", "result": result, "metadata": metadata}
             for own, place in json.loads(document.known).get("spans", []):
                 at = {"span_id": own} if place is None else {"span_id": own, "document_position": place}
-                found.append({**at, "name": "c2fa", "annotator_kind": "CODE", "result": result, "metadata": more})
-    return found
+                annotations.append({**at, **about})
+    return annotations

@@ -1,4 +1,4 @@
-"""What is found of an answer's citations, and how it is shown: as text, table, JSON and a page."""
+"""Verdicts on an answer's citations, and how they are shown: as text, table, JSON and a page."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Verification:
 
     @property
     def query(self) -> str:
-        """What the model was asked."""
+        """The question to the model."""
         return self._answer.query
 
     @property
@@ -46,22 +46,22 @@ class Verification:
 
     @property
     def queries(self) -> int:
-        """The rows that were used."""
+        """The rows of the model that it took."""
         return self.explanation.queries
 
     @property
     def unit(self) -> str:
-        """What the numbers are in: nats, or nothing where answers were compared."""
+        """The unit of the numbers: nats, or empty where answers were compared."""
         return self._answer.unit
 
     @cached_property
     def statements(self) -> tuple[Statement, ...]:
-        """The statements of the answer, each with what it cites."""
+        """The statements of the answer, each with its citations."""
         return self.explanation.statements
 
     @property
     def citations(self) -> tuple[Citation, ...]:
-        """What the answer cites, statement by statement."""
+        """The citations of the answer, statement by statement."""
         return tuple(citation for statement in self.statements for citation in statement.citations)
 
     @property
@@ -75,11 +75,11 @@ class Verification:
 
     def to_frame(self) -> pd.DataFrame:
         """The same as a table."""
-        found: pd.DataFrame = need("pandas", "frame").DataFrame(self.to_records())
-        return found
+        table: pd.DataFrame = need("pandas", "frame").DataFrame(self.to_records())
+        return table
 
     def to_json(self, indent: int | None = None) -> str:
-        """Statements with what they cite and what they should, as JSON."""
+        """The statements as JSON, with the sources that they cite and those that they should."""
         statements = [
             {
                 "text": statement.text,
@@ -115,7 +115,7 @@ class Verification:
 
 @dataclass(frozen=True)
 class Share:
-    """So many of so many, with Wilson's interval of 95 %.
+    """A share, as a count out of another, with Wilson's interval of 95 %.
 
     >>> Share(8, 10).interval
     (0.49, 0.943)
@@ -126,12 +126,12 @@ class Share:
 
     @property
     def value(self) -> float:
-        """The share, NaN of none."""
+        """The share; NaN out of 0."""
         return self.count / self.of if self.of else math.nan
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Where the share of many more would be, 95 times in 100."""
+        """The 95 % interval of the share."""
         z, n = 1.96, self.of
         if not n:
             return 0.0, 1.0
@@ -141,20 +141,20 @@ class Share:
         return round(max(low, 0.0), 3), round(min(high, 1.0), 3)
 
     def __str__(self) -> str:
-        low, high = self.interval
-        return f"{self.count} of {self.of}" + (f" ({self.value:.0%}, {low:.0%} to {high:.0%})" if self.of else "")
+        counts, (low, high) = f"{self.count} of {self.of}", self.interval
+        return f"{counts} ({self.value:.0%}, {low:.0%} to {high:.0%})" if self.of else counts
 
 
 class Verifications(Sequence[Verification]):
     """The verified answers to many questions, in their order, with scores over all of them.
 
-    It is what ``Citer.verify_many`` gives, or ``Verifications(c2fa.batch.Store.open(folder))`` of what that kept.
+    ``Citer.verify_many`` returns it, and ``Verifications(c2fa.batch.Store.open(folder))`` reads it from a store.
     ``found[i]`` raises ``NotExplainedError`` where question ``i`` was set aside, and so does iterating; ``items()``
     passes over such questions, and ``errors()`` lists them.
     """
 
-    def __init__(self, found: Explanations | Store) -> None:
-        self.explanations = found
+    def __init__(self, explanations: Explanations | Store) -> None:
+        self.explanations = explanations
 
     def __len__(self) -> int:
         return len(self.explanations)
@@ -169,7 +169,7 @@ class Verifications(Sequence[Verification]):
         return Verification(self.explanations[index])
 
     def items(self) -> Iterator[tuple[int, Verification]]:
-        """Each verified answer, and the place of its question."""
+        """The place of each verified question, and its answer."""
         return ((index, Verification(e)) for index, e in self.explanations.items())
 
     def errors(self) -> list[Failure]:
@@ -178,49 +178,52 @@ class Verifications(Sequence[Verification]):
 
     @cached_property
     def _scores(self) -> tuple[Share, Share]:
-        """Counted in one pass, for a store reads every answer anew."""
-        used = settled = supported = statements = 0
+        """Both scores in one pass, because a store reads every answer anew."""
+        used = citations = supported = statements = 0
         for _, v in self.items():
-            verdicts = [citation.matters for citation in v.citations if citation.verdict != "not settled"]
-            used, settled = used + sum(verdicts), settled + len(verdicts)
-            supported += sum(statement.supported for statement in v.statements)
+            settled = [citation for citation in v.citations if citation.verdict != "not settled"]
+            citations += len(settled)
+            used += sum(citation.matters for citation in settled)
             statements += len(v.statements)
-        return Share(used, settled), Share(supported, statements)
+            supported += sum(statement.supported for statement in v.statements)
+        return Share(used, citations), Share(supported, statements)
 
     @property
     def used(self) -> Share:
-        """Of the citations that are settled, those that their statement rests on, alone or as one of several."""
+        """The share of the settled citations whose statement rests on the source, alone or as one of several."""
         return self._scores[0]
 
     @property
     def supported(self) -> Share:
-        """Of the statements, those that cite a source that they rest on."""
+        """The share of the statements that cite a source on which they rest."""
         return self._scores[1]
 
     def to_frame(self) -> pd.DataFrame:
         """All citations as one table, with the number of the question."""
         frames = [v.to_frame().assign(answer=index) for index, v in self.items()]
-        found: pd.DataFrame = need("pandas", "frame").concat(frames, ignore_index=True)
-        return found
+        table: pd.DataFrame = need("pandas", "frame").concat(frames, ignore_index=True)
+        return table
 
     def to_json(self) -> str:
         """All verified answers as a list, as JSON."""
-        documents = ",\n".join(v.to_json() for _, v in self.items())
-        return f"[{documents}]"
+        answers = ",\n".join(v.to_json() for _, v in self.items())
+        return f"[{answers}]"
 
     def to_text(self) -> str:
         """The scores, and how many questions were set aside."""
         lines = [f"citations used: {self.used}", f"statements supported: {self.supported}"]
         aside = len(self.errors())
-        return "\n".join([*lines, *([f"set aside: {aside} of {len(self)} questions"] if aside else [])])
+        if aside:
+            lines.append(f"set aside: {aside} of {len(self)} questions")
+        return "\n".join(lines)
 
     def to_html(self, path: str | PathLike[str] | None = None) -> str:
         """All answers on one page, below their scores."""
         return _page((v for _, v in self.items()), path, self.to_text())
 
 
-def _page(found: Iterable[Verification], path: str | PathLike[str] | None, scores: str = "") -> str:
-    """A page of verified answers, which is also written where there is a path; their text stays text."""
+def _page(verifications: Iterable[Verification], path: str | PathLike[str] | None, scores: str = "") -> str:
+    """A page of verified answers, also written where a path is given; all texts are escaped."""
 
     def line(c: Citation, unit: str) -> str:
         numbers = escape(c.told(unit).removeprefix(f"{c.verdict}: "))
@@ -232,7 +235,7 @@ def _page(found: Iterable[Verification], path: str | PathLike[str] | None, score
         )
 
     parts = [f"<p>{escape(part)}</p>" for part in scores.splitlines()]
-    for v in found:
+    for v in verifications:
         parts.append(f"<h2 dir='auto'>{escape(v.query)}</h2><p class='quiet'>{v.queries} rows</p><ol>")
         for statement in v.statements:
             lines = [line(c, v.unit) for c in statement.citations] or ["<p class='quiet'>cites nothing</p>"]

@@ -1,4 +1,4 @@
-"""Every method, budget and seed on every input, with no question asked twice, by this process or by workers."""
+"""Every method, budget and seed on every input, in this process or in workers, with no question asked twice."""
 
 from __future__ import annotations
 
@@ -56,59 +56,58 @@ def evaluate(
     models: int = 0,
     engine: str | Engine = "processes",
 ) -> Result:
-    """Run every method at every budget and seed on every input, and score what comes out.
+    """Run every method at every budget and seed on every input, and score the explanations.
 
-    All runs on one input share one pool of answers, so that methods that draw the same masks pay for them once. What a
-    method sees and may use is the same as if it had run alone.
+    All runs on one input share one pool of answers, so that equal masks of several methods are paid for once. Each
+    method gets the same answers, and has the same budget, as alone.
 
     Parameters
     ----------
     methods
         Names such as ``"lime"``, or ``(label, name, options)`` for a method with options of ``Explainer``. One with
-        ``preset="paper"`` explains under the paper's masks; all are scored under the same masks, which are not those.
+        ``preset="paper"`` explains under the paper's masks; the scores of all are under the package's own.
     inputs
-        What is to be explained, each once for every method, budget and seed.
+        The inputs to explain.
     masks
         The masks of each level, coarse to fine, in the paper's sense: ``(5, 50)`` is N_H = 5 and N_L = 50, and the row
         of the prediction itself comes on top.
     budgets
-        In place of ``masks``, budgets as ``Explainer`` takes them, the prediction's row among them: ``(6, 50)`` is the
-        same run as masks of ``(5, 50)``, and the table says N_H = 5 for both.
+        In place of ``masks``, budgets as in ``Explainer``, which count the prediction's row: ``(6, 50)`` is the same
+        run as masks of ``(5, 50)``, and the table says N_H = 5 for both.
     seeds
         Their number, or the seeds themselves; see ``seed`` of ``Explainer``.
     metrics
-        Names, taken at the levels where they make sense or at one (``"deletion@0"``), or ``(name, function)`` with a
-        function ``(explanation, truth)`` to a number, or to a conversation that asks the model. Their rows are
+        Names, for all levels at which they make sense or for one (``"deletion@0"``); or ``(name, function)``, where
+        ``function(explanation, truth)`` returns a number, or a conversation that asks the model. Rows of metrics are
         counted apart.
     truths
-        For metrics of correctness, one tuple for each input with an array for each level, coarse to fine: 1 for what
-        is relevant, 0, or NaN for unknown; for leaves also a table of positive and negative pixels
+        For metrics of correctness, one tuple for each input with an array for each level, coarse to fine: 1 for
+        relevant, 0 for irrelevant, NaN for unknown; for leaves also a table of positive and negative pixels
         (``c2fa.metrics.pixel_counts``). For ``"coverage"``, the true values.
     keys
         Names of the inputs, in the store and for the masks of those that cannot be hashed.
     target
         The output to explain, as in ``Explainer``.
     reference
-        The label to which the summary compares; ``"owen"``, or ``"c2fa"``, where there is one, else the first.
+        The label to which the summary compares; by default ``"owen"``, else ``"c2fa"``, else the first.
     store
-        A folder that keeps every answer and every finished input. A second call with the same settings goes on where
-        the first stopped; with other settings it repeats no question. It needs a name of the model.
+        A folder that keeps all answers and finished inputs. A second call with the same settings continues the first;
+        one with other settings repeats no question. The model needs a name.
     keep_answers
-        Whether the store keeps the answers too. Without them an input that was not finished is asked about again.
+        Whether the store keeps the answers too. Without them an unfinished input begins anew.
     seconds
-        Begin no further input after this time. The result has the inputs that are finished, those of the store among
-        them, so that ``seconds=0`` reads a store.
+        Begin no further input after this time. The result has the finished inputs, also the store's, so that
+        ``seconds=0`` reads a store.
     batch_size, on_error
         As in ``Explainer``.
     progress
         Whether work of over a second shows a bar; None shows one in notebooks and terminals.
     workers
-        Processes that share the inputs; 0 does all of them in this one. An input whose worker is killed is done again,
-        three times at most. What is given must be picklable; ``c2fa.models.Lazy`` is a model that is made where it is
-        asked.
+        Processes that share the inputs; 0 does all of them in this one. An input whose worker is killed is tried again,
+        three times at most. All arguments must be picklable; ``c2fa.models.Lazy`` makes a model where it is asked.
     gpus, models
-        How many processes own the model, each with a GPU of its own (``gpus``) or without one (``models``); workers
-        send them masks. By default each worker has a model of its own.
+        The number of processes that own the model, each with a GPU (``gpus``) or without one (``models``); workers send
+        them masks. By default each worker has its own model.
     engine
         Where workers run: ``"processes"`` of this machine, ``"ray"`` or ``"dask"``.
 
@@ -145,7 +144,7 @@ def evaluate(
         reference = next((name for name in ("owen", "c2fa") if name in labels), labels[0])
     if reference not in labels:
         raise ValueError(f"reference {reference!r} is not one of the methods {list(labels)}")
-    # The settings' hash is made once, for some options have other texts elsewhere.
+    # The settings are hashed here and not in workers: some options have other texts there.
     folder = None if store is None else Path(store).absolute()
     open_store = functools.partial(Store.open, folder, "" if folder is None else grid.settings(), keep_answers)
     tasks = (
@@ -162,24 +161,24 @@ def evaluate(
             stack.callback(grid.store.close)
         team: Team = functools.partial(serial, lambda: functools.partial(_work, grid))
         if workers:
-            here = stack.enter_context(tempfile.TemporaryDirectory(prefix="c2fa-"))
+            journals = stack.enter_context(tempfile.TemporaryDirectory(prefix="c2fa-"))
             serving: Serving | None = None
             if gpus or models:
-                contact = Contact(str(folder or here))  # workers elsewhere see the store's
+                contact = Contact(str(folder or journals))  # workers on other machines see the store's folder
                 stack.callback(contact.clear)
-                make_model = functools.partial(_made, model)
+                make_model = functools.partial(_loaded, model)
                 serving = Serving(make_model, contact, gpus or models, gpu=bool(gpus), batch_size=batch_size)
-            make = _MakeWorker(plan, open_store, here, None if serving else model)
+            make = _MakeWorker(plan, open_store, journals, None if serving else model)
             team = functools.partial(engine_of(engine), make, workers=workers, serving=serving)
-        found = stack.enter_context(contextlib.closing(_finished(grid, tasks, end, team)))  # which ends the workers
+        results = stack.enter_context(contextlib.closing(_results(grid, tasks, end, team)))  # closing ends the workers
         total = len(inputs) if isinstance(inputs, Sized) else None
         bar = stack.enter_context(contextlib.closing(Bar(progress, total, "input", "evaluating")))
-        for done in found:
+        for result in results:
             count += 1
             bar.update(count)
-            loads += done.loads
-            if done.record is not None:
-                records[done.number] = done.record
+            loads += result.loads
+            if result.record is not None:
+                records[result.number] = result.record
     records = dict(sorted(records.items()))
     scores = grid.scores
     return Result(
@@ -197,20 +196,22 @@ def evaluate(
 
 
 def _check(inputs: Any, beside: Mapping[str, Sequence[Any] | None], batch_size: int) -> None:
-    """Refuse a batch size, inputs, and what is given for each of them, that cannot be."""
+    """Refuse a bad batch size, no inputs, and lists ``beside`` them of another length."""
     if not (isinstance(batch_size, int | np.integer) and batch_size > 0):
         raise ValueError(f"batch_size must be a whole number above 0; got {batch_size!r}")
     if isinstance(inputs, Sized) and not len(inputs):
         raise ValueError("inputs is empty: give at least one input to explain")
-    for what, given in beside.items():
-        if given is not None and (isinstance(given, Mapping) or not isinstance(given, Sized)):
-            raise TypeError(f"{what} must be a list with one for each input; got {given!r:.100}")
-        if given is not None and len(given) != len(inputs):
-            raise ValueError(f"{len(given)} {what} for {len(inputs)} inputs; give one for each")
+    for what, values in beside.items():
+        if values is None:
+            continue
+        if isinstance(values, Mapping) or not isinstance(values, Sized):
+            raise TypeError(f"{what} must be a list with one for each input; got {values!r:.100}")
+        if len(values) != len(inputs):
+            raise ValueError(f"{len(values)} {what} for {len(inputs)} inputs; give one for each")
 
 
 def _notes(records: Mapping[int, Record], count: int) -> tuple[str, ...]:
-    """What was left out and why, each reason once."""
+    """The runs and inputs that were left out, each reason once, and the notes of the records."""
     refused: dict[tuple[str, str], list[tuple[int, str]]] = {}
     for number, record in records.items():
         for label, size, reason in record["refused"]:
@@ -227,8 +228,8 @@ def _notes(records: Mapping[int, Record], count: int) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Finished:
-    """The number of an input, what is kept of it (None where it could not begin in time), and the model's load."""
+class _Result:
+    """An input's number, its record (None if it could not begin in time), and the model's load."""
 
     number: int
     record: Record | None
@@ -236,19 +237,19 @@ class _Finished:
 
 
 Team: TypeAlias = Callable[[Iterable[Task]], Iterator[Done]]
-"""Workers that are started when there are tasks for them."""
+"""Workers that start with their first task."""
 
 
 @dataclass(frozen=True, eq=False)
 class _MakeWorker:
-    """Makes a worker where it runs, around a model of its own or the one that it is given there.
+    """Makes a worker where it runs, around its own model or a remote one.
 
-    ``begun`` is a folder that outlives a worker: the journals in it tell which inputs killed theirs.
+    ``journals`` is a folder that outlives workers; its files say which inputs killed them.
     """
 
     plan: Plan
     open_store: Callable[[], Store | None]
-    begun: str
+    journals: str
     model: Model | None = None
 
     def __call__(self, remote: RemoteModel | None = None) -> Work:
@@ -258,10 +259,10 @@ class _MakeWorker:
         return functools.partial(_work, grid, begin=self.begin, remote=remote)
 
     def begin(self, number: int, most: int = 3) -> None:
-        """Note that an input is begun, or refuse it: one that kills its worker is not tried for ever."""
-        if not os.path.isdir(self.begun):  # a worker on another machine
+        """Note that an input is begun, or refuse one that killed ``most`` workers."""
+        if not os.path.isdir(self.journals):  # on another machine
             return
-        journal = Journal(Path(self.begun) / f"{number}.journal")
+        journal = Journal(Path(self.journals) / f"{number}.journal")
         if len(journal.deaths.get((number,), ())) >= most:
             raise WorkerError(
                 f"input {number} was begun {most} times, and its worker was killed each time: leave it out, or see "
@@ -273,22 +274,22 @@ class _MakeWorker:
 
 def _work(
     grid: Grid, task: Task, begin: Callable[[int], None] = lambda number: None, remote: RemoteModel | None = None
-) -> _Finished:
-    record = grid.stored(task)  # whoever was killed may have finished it before
+) -> _Result:
+    record = grid.stored(task)  # a worker may have finished it before it was killed
     if record is None:
         begin(task.number)
         record = grid.record(task)
-    return _Finished(task.number, record, {} if remote is None else remote.loads)
+    return _Result(task.number, record, {} if remote is None else remote.loads)
 
 
-def _made(model: Model) -> Model:
-    """The model itself: one that makes it when it is first asked makes it now."""
+def _loaded(model: Model) -> Model:
+    """The model itself; a lazy one is loaded now."""
     return model.model if isinstance(model, Lazy) else model
 
 
-def _finished(grid: Grid, tasks: Iterable[Task], end: float, team: Team) -> Generator[_Finished]:
-    """Every input: from the store, or from the team, which is not started where there is nothing for it to do."""
-    at_hand: list[_Finished] = []
+def _results(grid: Grid, tasks: Iterable[Task], end: float, team: Team) -> Generator[_Result]:
+    """Every input's result, from the store or from the team, which starts only if there is a task for it."""
+    stored: list[_Result] = []
 
     def missing() -> Iterator[Task]:
         for task in tasks:
@@ -296,20 +297,20 @@ def _finished(grid: Grid, tasks: Iterable[Task], end: float, team: Team) -> Gene
             if record is None and time.monotonic() < end:
                 yield task
             else:
-                at_hand.append(_Finished(task.number, record))
+                stored.append(_Result(task.number, record))
 
-    wanted = missing()
-    first = next(wanted, None)
+    remaining = missing()
+    first = next(remaining, None)
     if first is not None:
-        results = team(itertools.chain([first], wanted))
+        outcomes = team(itertools.chain([first], remaining))
         try:
-            for done in results:
+            for done in outcomes:
                 if done.error is not None:
                     raise done.error
                 yield done.result
-                while at_hand:
-                    yield at_hand.pop()
+                while stored:
+                    yield stored.pop()
         finally:
-            if isinstance(results, Generator):  # at once, and not when an error is forgotten that holds it
-                results.close()
-    yield from at_hand
+            if isinstance(outcomes, Generator):  # now: an error that refers to it would keep it open
+                outcomes.close()
+    yield from stored

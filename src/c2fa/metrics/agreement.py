@@ -1,4 +1,4 @@
-"""Whether an explanation agrees: its levels with each other, its runs with each other, all of it with known truth."""
+"""Agreement of an explanation: of its levels, of its runs, and with known truth."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Metric = TypeVar("Metric", bound=Callable[..., Any])
 
 
 def higher_is_better(better: bool | None) -> Callable[[Metric], Metric]:
-    """Mark a metric with whether more of it is better; None where it is best at a value in between.
+    """Mark a metric by whether more is better; None if a value in between is best.
 
     >>> higher_is_better(False)(lambda: 0).higher_is_better
     False
@@ -29,9 +29,9 @@ def higher_is_better(better: bool | None) -> Callable[[Metric], Metric]:
 
 @higher_is_better(False)
 def consistency(values: Sequence[FloatArray], structure: Structure) -> float:
-    """``‖α − Mβ‖²``, summed over the levels above the leaves: 0 where every part is the sum of its leaves.
+    """``‖α − Mβ‖²``, summed over the levels above the leaves: 0 if every part is the sum of its leaves.
 
-    ``values`` are an explanation's, one array for each level, coarse to fine.
+    ``values`` has one array for each level, coarse to fine.
 
     >>> consistency([np.array([3.0, 4.0]), np.array([1.0, 2.0, 2.0])], Structure.from_groups("aab"))
     4.0
@@ -43,7 +43,7 @@ def consistency(values: Sequence[FloatArray], structure: Structure) -> float:
 
 @higher_is_better(True)
 def mihl(values: Sequence[FloatArray], structure: Structure) -> float:
-    """1 where the most important leaf lies in the most important part of the coarsest level, else 0.
+    """1 if the most important leaf is in the most important part of the coarsest level, else 0.
 
     >>> mihl([np.array([3.0, 4.0]), np.array([1.0, 2.5, 2.0])], Structure.from_groups("aab"))
     0.0
@@ -55,7 +55,7 @@ def mihl(values: Sequence[FloatArray], structure: Structure) -> float:
 def stability(runs: npt.ArrayLike) -> float:
     """Mean rank correlation (Spearman's) over all pairs of runs, (runs, features); ties share their rank.
 
-    NaN where there are fewer than two runs or features, or where a run ranks nothing.
+    NaN for fewer than two runs or features, or if all values of a run are equal.
 
     >>> stability([[1.0, 2.0, 3.0], [10.0, 20.0, 30.0], [3.0, 2.0, 1.0]])
     -0.333...
@@ -76,9 +76,9 @@ def stability(runs: npt.ArrayLike) -> float:
 
 @higher_is_better(None)
 def coverage(values: npt.ArrayLike, stderr: npt.ArrayLike, truth: npt.ArrayLike, confidence: float = 0.95) -> float:
-    """Share of true values inside ``value ± z · stderr``; best at ``confidence``, too high being wrong as well.
+    """Share of true values inside ``value ± z · stderr``; best at ``confidence``, for too high is wrong as well.
 
-    The truth is known for additive models: a feature's weight times what masking takes from it.
+    The truth is known for additive models: a feature's weight times the change of its value by masking.
 
     >>> coverage([1.0, 2.0, 3.0, 4.0], [0.1, 0.1, 0.1, 1.0], [1.1, 2.5, 3.0, 3.0])
     0.75
@@ -93,10 +93,10 @@ def coverage(values: npt.ArrayLike, stderr: npt.ArrayLike, truth: npt.ArrayLike,
 
 @higher_is_better(True)
 def ndcg(values: npt.ArrayLike, relevant: npt.ArrayLike) -> float:
-    """NDCG@n, n being the number of relevant features: 1 where they are exactly the top n.
+    """NDCG@n for n relevant features: 1 if they are exactly the top n; NaN if there are none.
 
-    ``relevant`` holds 1 for features that support, 0 for neutral ones, -1 for those that refute, NaN for unknown
-    ones, which are left out. NaN where nothing is relevant. Unlike scikit-learn's, the sum ends after n.
+    ``relevant`` is 1 for supporting features, 0 for neutral ones, -1 for refuting ones, and NaN for unknown ones, which
+    are left out. Unlike scikit-learn's, the sum ends after n.
 
     >>> round(ndcg([0.9, 0.1, 0.5], [1, 1, 0]), 4)
     0.6131
@@ -112,7 +112,7 @@ def ndcg(values: npt.ArrayLike, relevant: npt.ArrayLike) -> float:
 
 @higher_is_better(True)
 def top1(values: npt.ArrayLike, relevant: npt.ArrayLike) -> float:
-    """1 where the feature with the largest attribution is a relevant one, else 0.
+    """1 if the feature with the largest attribution is relevant, else 0; NaN if nothing is relevant.
 
     >>> top1([0.9, 0.1], [1, 0]), top1([0.1, 0.9], [1, 0])
     (1.0, 0.0)
@@ -123,7 +123,7 @@ def top1(values: npt.ArrayLike, relevant: npt.ArrayLike) -> float:
 
 @higher_is_better(True)
 def evidence_recall(values: npt.ArrayLike, relevant: npt.ArrayLike, k: int = 1) -> float:
-    """The share of the relevant features that are among the k of highest value; NaN where nothing is relevant.
+    """The share of the relevant features among the k of highest value; NaN if nothing is relevant.
 
     ``relevant`` is as in ``ndcg``. Ties keep the features' own order.
 
@@ -140,10 +140,10 @@ def evidence_recall(values: npt.ArrayLike, relevant: npt.ArrayLike, k: int = 1) 
 
 @higher_is_better(True)
 def auroc(scores: npt.ArrayLike, labels: npt.ArrayLike) -> float:
-    """The chance that a positive outranks a negative, ties counting half; NaN where there is only one kind.
+    """The chance that a positive outranks a negative, ties counting half; NaN if there is only one kind.
 
-    ``labels`` are 1, 0, or NaN for what is to be ignored, one for each score; or a table (n, 2) with how much of
-    each feature is positive and how much negative, such as ``pixel_counts`` gives.
+    ``labels`` are 1, 0, or NaN to ignore the score; or a table (n, 2) of how much of each feature is positive and how
+    much negative, such as ``pixel_counts`` gives.
 
     >>> auroc([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1])
     0.75
@@ -169,11 +169,10 @@ def auroc(scores: npt.ArrayLike, labels: npt.ArrayLike) -> float:
 def pixel_counts(
     segments: Sequence[npt.ArrayLike], truths: Sequence[npt.ArrayLike], void: int | None = 255
 ) -> FloatArray:
-    """Count each super-pixel's positive and negative pixels, (leaves, 2), over all images of a bag in order.
+    """Positive and negative pixels of each super-pixel, (leaves, 2), over all images of a bag in order.
 
-    Given to ``auroc``, they make it one of pixels, each scored by its super-pixel. ``segments`` are label maps with
-    labels 0, 1, … in each image; ``truths`` are 1 where a pixel is positive, ``void`` where it is to be ignored, else
-    negative.
+    With them ``auroc`` is that of pixels, each scored by its super-pixel. ``segments`` are label maps with labels
+    0, 1, … in each image; ``truths`` are 1 for positive pixels, ``void`` for pixels to ignore, and negative otherwise.
 
     >>> pixel_counts([[[0, 0, 1]], [[0, 1, 1]]], [[[1, 0, 255]], [[0, 1, 1]]]).tolist()
     [[1.0, 1.0], [0.0, 0.0], [0.0, 1.0], [2.0, 0.0]]
@@ -183,8 +182,8 @@ def pixel_counts(
         if labels.shape != truth.shape:
             raise ValueError(f"a label map of shape {labels.shape} needs a truth of that shape; got {truth.shape}")
         count = int(labels.max()) + 1
-        good = np.ones_like(truth, np.bool_) if void is None else truth != void
-        tables.append([np.bincount(labels[good & on], minlength=count) for on in (truth == 1, truth != 1)])
+        valid = np.ones_like(truth, np.bool_) if void is None else truth != void
+        tables.append([np.bincount(labels[valid & kind], minlength=count) for kind in (truth == 1, truth != 1)])
     return np.concatenate([np.stack(table, axis=1) for table in tables]).astype(np.float64)
 
 
@@ -198,6 +197,6 @@ def _pair(values: npt.ArrayLike, relevant: npt.ArrayLike) -> tuple[FloatArray, F
 
 
 def _check_known(values: FloatArray) -> None:
-    """Refuse NaN, which sorting would call the largest of all."""
+    """Refuse NaN, which sorting would put above all numbers."""
     if np.isnan(values).any():
         raise ValueError(f"the attribution of feature {int(np.isnan(values).argmax())} is NaN; it cannot be ranked")

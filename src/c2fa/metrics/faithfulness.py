@@ -1,7 +1,7 @@
-"""Whether the model does what the attributions say: metrics that ask the model.
+"""Metrics that ask the model, to see whether it does what the attributions say.
 
-Each is a conversation, like a method: it yields what it wants to know of the model and returns its result when it is
-answered, so that whoever drives it batches, checks, counts and shares the rows. ``measure`` drives one alone.
+Each is a conversation, like a method: it yields questions, receives answers and returns its result. Its driver batches,
+checks, counts and shares the rows; ``measure`` drives one metric alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """A model's output while features are added or taken away: share of features, output, area under it."""
+    """A model's output ``y`` over the share ``x`` of features added or removed, and the area under it."""
 
     x: FloatArray
     y: FloatArray
@@ -36,7 +36,7 @@ class Curve:
 
 
 def measure(conversation: Conversation[T], masked: Masked, model: Model, *, batch_size: int = 64) -> T:
-    """Put one metric's questions to the model and return its value.
+    """Ask the model one metric's questions and return the metric's value.
 
     >>> import c2fa
     >>> masked = c2fa.maskers.Array(c2fa.Structure.from_groups("ab"))(np.ones(2))
@@ -54,15 +54,15 @@ def deletion(
 ) -> Conversation[Curve]:
     """Output while a level's features are masked one by one, the most important first, to the empty input.
 
-    Both ends are included; the area is the trapezoid's on [0, 1]. Ties keep the features' own order.
+    The curve has both ends, and its area is the trapezoid's on [0, 1]. Ties keep the features' own order.
 
     Parameters
     ----------
     points
-        At most this many steps, each of several features; None masks one feature a step.
+        The most steps, each of several features; None masks one feature a step.
     empty
-        Whether the input with everything masked can be asked; where it cannot, the curve ends before it and the
-        area is divided by the part of [0, 1] that it covers.
+        Whether the model can take the input with everything masked; if not, the curve ends before it, and the area is
+        divided by the part of [0, 1] that it covers.
 
     Examples
     --------
@@ -79,7 +79,7 @@ def insertion(
 ) -> Conversation[Curve]:
     """Output while a level's features are shown one by one, the most important first, from the empty input.
 
-    See ``deletion``, which it mirrors.
+    The mirror of ``deletion``.
 
     >>> next(insertion([0.1, 0.9])).masks.astype(int).tolist()
     [[0, 0], [0, 1], [1, 1]]
@@ -91,9 +91,7 @@ def insertion(
 def infidelity(
     values: npt.ArrayLike, masks: npt.ArrayLike, level: int = -1, target: int = 0, *, intercept: float = 0.0
 ) -> Conversation[float]:
-    """Mean squared error of the surrogate ``intercept + masks · values`` on masks that it was not fitted to.
-
-    ``held_out`` draws such masks.
+    """Mean squared error of the surrogate ``intercept + masks · values`` on held-out masks (``held_out``).
 
     >>> import c2fa
     >>> masked = c2fa.maskers.Array(c2fa.Structure.from_groups("ab"))(np.ones(2))
@@ -109,9 +107,9 @@ def infidelity(
 
 @higher_is_better(True)
 def topk_drop(values: npt.ArrayLike, k: int = 1, level: int = -1, target: int = 0) -> Conversation[float]:
-    """How much the output falls when the k features of highest value are removed from the whole.
+    """The fall of the output when the k features of highest value are removed from the whole input.
 
-    Of an answer's log-probability these are nats. Ties keep the features' own order; NaN where a row got no answer.
+    In nats for an answer's log-probability. Ties keep the features' own order; NaN if a row got no answer.
 
     >>> import c2fa
     >>> masked = c2fa.maskers.Array(c2fa.Structure.from_groups("ab"))(np.ones(2))
@@ -129,11 +127,10 @@ def topk_drop(values: npt.ArrayLike, k: int = 1, level: int = -1, target: int = 
 
 @higher_is_better(True)
 def lds(values: npt.ArrayLike, masks: npt.ArrayLike, level: int = -1, target: int = 0) -> Conversation[float]:
-    """Rank correlation (Spearman's) of what the values predict with what the model says, over masks not fitted to.
+    """Rank correlation (Spearman's) of predicted and real outputs on held-out masks (``held_out``).
 
     The linear datamodeling score, as ContextCite measures it: the prediction is the sum of the values that a mask
-    keeps. ``held_out`` draws such masks. 0 where the values predict the same for all masks; NaN where the model says
-    the same of all.
+    keeps. 0 if all predictions are equal; NaN if all outputs are.
 
     >>> import c2fa
     >>> masked = c2fa.maskers.Array(c2fa.Structure.from_groups("ab"))(np.ones(2))
@@ -155,12 +152,12 @@ def lds(values: npt.ArrayLike, masks: npt.ArrayLike, level: int = -1, target: in
 
 
 def held_out(width: int, n: int, seed: int = 0, *, empty: bool = True) -> BoolArray:
-    """Fair-coin masks from a stream of their own, so that they are not those that a method was fitted to.
+    """Fair-coin masks from a random stream of their own, which no method draws from.
 
     >>> held_out(4, 100).shape
     (100, 4)
     """
-    masks = np.random.default_rng((seed, 0x4E1D)).random((n, width)) < 0.5  # no method draws from this stream
+    masks = np.random.default_rng((seed, 0x4E1D)).random((n, width)) < 0.5
     if not empty:
         masks[~masks.any(axis=1)] = True
     return masks
@@ -179,13 +176,17 @@ def _curve(
     kept = np.asarray(masks.any(axis=1)) | empty
     answer = yield Ask(level, masks[kept])
     x, y = (steps[kept] / n)[answer.ok], _output(answer, target)[answer.ok]
-    if len(x) < 2:  # one feature that cannot be masked, or no usable answer: there is no curve, only a point
-        return Curve(x, y, float(y[0]) if len(y) else float("nan"))
-    return Curve(x, y, float(np.diff(x) @ (y[1:] + y[:-1])) / 2.0 / float(x[-1] - x[0]))
+    if not len(x):
+        auc = float("nan")
+    elif len(x) == 1:  # one feature that cannot be masked
+        auc = float(y[0])
+    else:
+        auc = float(np.diff(x) @ (y[1:] + y[:-1])) / 2.0 / float(x[-1] - x[0])
+    return Curve(x, y, auc)
 
 
 def _ladder(order: npt.NDArray[np.intp], steps: npt.NDArray[np.intp]) -> BoolArray:
-    """One row for each step: the mask without the first so many features of an order."""
+    """A mask for each step, without so many of the first features of an order."""
     rank = np.empty(len(order), dtype=np.intp)
     rank[order] = np.arange(len(order))
     ladder: BoolArray = rank[None, :] >= steps[:, None]
@@ -193,7 +194,6 @@ def _ladder(order: npt.NDArray[np.intp], steps: npt.NDArray[np.intp]) -> BoolArr
 
 
 def _output(answer: Answer, target: int) -> FloatArray:
-    """One output of every row, or which outputs there are."""
     width = answer.outputs.shape[1]
     if not 0 <= target < width:
         raise ValueError(f"target {target} does not exist; the model has outputs 0..{width - 1}")
