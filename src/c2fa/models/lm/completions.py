@@ -100,7 +100,6 @@ class Completions(Endpoint):
         return prompts
 
     async def lengths(self, portal: Portal, prompts: list[str]) -> list[int]:
-        """Return the number of tokens of each prompt."""
         return [len(ids) for ids in await self.contexts(portal, prompts)]
 
     async def window(self, portal: Portal) -> int | None:
