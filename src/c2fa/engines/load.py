@@ -64,13 +64,11 @@ class Meter:
         self._memory_time = 0.0
 
     def begin(self) -> None:
-        """Count a call that begins."""
         self._launches += 1
         if self._start is None:
             self._start = time.monotonic()
 
     def end(self, rows: int) -> None:
-        """Count the rows that were answered."""
         self._rows += rows
 
     def waited(self, seconds: float) -> None:

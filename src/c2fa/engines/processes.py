@@ -37,7 +37,6 @@ class Crew:
     used: int = 0
 
     def first(self) -> int:
-        """The number of workers at first."""
         return self.most if self.left is None else 1
 
     def paying(self, busy: float, inputs: int, start: float) -> int:
@@ -95,8 +94,6 @@ def processes(
 
 
 class _Models:
-    """The model processes of a run."""
-
     def __init__(self, serving: Serving, workers: int) -> None:
         self.serving, self.workers = serving, workers
         self.payload = dumps(serving.portable())

@@ -25,8 +25,6 @@ class _Actor:
 
 
 class _ModelActor:
-    """Holds the model."""
-
     def serve(self, serving: Serving, number: int, host: str | None) -> Exception | None:
         """Answer workers for ever; return the error where the model cannot be made."""
         _leave_signals()

@@ -70,7 +70,6 @@ class RemoteModel:
     # -- a model as any other
 
     def __call__(self, batch: Inputs) -> Any:
-        """Ask for the outputs of a batch and wait for them."""
         return self._wait(self._ask_rows(batch, careful=self._died))
 
     def launch(self, batch: Inputs) -> Callable[[], Any]:
@@ -118,7 +117,6 @@ class RemoteModel:
         return bool(self._facts["has_gpu"])
 
     def segment(self, images: Sequence[Any], segment: str, options: Mapping[str, Any]) -> list[Any]:
-        """Let the model's process segment photos."""
         maps: list[Any] = self._wait(self._ask("segment", (list(images), segment, dict(options))))
         return maps
 

@@ -99,7 +99,6 @@ def _labels(parent: Tensor) -> Tensor:
 
 
 def density(colours: Tensor, how: Quickshift, block: int = 64, warps: int = 2) -> Tensor:
-    """The densities of all pixels, (n, H, W)."""
     height, width = _size(colours, how)
     total = torch.empty((len(colours), height, width), dtype=colours.dtype, device=colours.device)
     grid = (triton.cdiv(height * width, block), len(colours))

@@ -225,7 +225,6 @@ class _MaskedImages:
         return all(image.stackable(self.images[0]) for image in self.images)
 
     def on(self, device: Any) -> _ImagesOnDevice:
-        """The same images on a torch device."""
         images = [image.on(device) for image in self.images]
         return _ImagesOnDevice(images, self.counts, self.structure, self.single, self.removes, self.by_level)
 

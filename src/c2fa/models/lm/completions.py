@@ -100,7 +100,6 @@ class Completions(Endpoint):
         return prompts
 
     async def lengths(self, portal: Portal, prompts: list[str]) -> list[int]:
-        """Return the number of tokens of each prompt."""
         return [len(ids) for ids in await self.contexts(portal, prompts)]
 
     async def window(self, portal: Portal) -> int | None:
@@ -145,7 +144,7 @@ class Completions(Endpoint):
         except EndpointError as error:
             if error.status not in (404, 405):
                 raise
-            hint = f"{self.server} has {request.path} below its address{self.otherwise}"
+            hint = f"{self.server} has {request.path} below the address that it is given{self.otherwise}"
             raise EndpointError(f"{error}; {hint}", error.status, tries=error.tries) from None
         try:
             return read(reply.data)

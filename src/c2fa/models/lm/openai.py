@@ -213,7 +213,6 @@ class OpenAI(Completions):
         return rows
 
     def request(self, rows: WireRows) -> Request:
-        """Return the request that asks for these rows."""
         if self.classes is None:
             texts = [prompt + "".join(answer.ids) for prompt, answer in columns(rows)]
             return self._echo(texts if len(texts) > 1 else texts[0])
@@ -265,7 +264,6 @@ class _Classes:
         self._seen, self._shared = 0, set[str]()
 
     def question(self, text: str) -> str:
-        """The question to the model about a text."""
         parts = self.prompt.split("{text}")
         return text.join(part.replace("{classes}", ", ".join(self.answers)) for part in parts)
 
@@ -284,7 +282,6 @@ class _Classes:
         return logprobs
 
     def notes(self) -> list[str]:
-        """Notes on the outputs so far."""
         notes = [
             f"class {name!r}: {count} of {self._seen} log-probabilities are upper bounds, because its token "
             f"was not among the {self.top_logprobs} returned"

@@ -140,7 +140,6 @@ class VLLM(Completions):
 
     @property
     def name(self) -> str:
-        """The identity of the model; a server does not say when its weights change."""
         return f"{self.kind}:{self.url}#{self.model}"
 
     async def tokenize(self, portal: Portal, answer: str) -> Tokens:

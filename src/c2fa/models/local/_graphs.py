@@ -1,4 +1,4 @@
-"""CUDA graphs: what a network does on a GPU is recorded once for each shape of its inputs, and replayed."""
+"""CUDA graphs: a network's work on a GPU is recorded once for each shape of its inputs, and replayed."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import torch
 Inputs: TypeAlias = Mapping[str, torch.Tensor]
 Network: TypeAlias = Callable[[Inputs], torch.Tensor]
 
-MOST = 512  # recordings; other shapes are computed as they come
+MOST = 512  # recordings; inputs of further shapes are computed step by step
 
 
 class Graphs:
-    """A network, step by step until ``steady`` is entered, and by recordings inside.
+    """A network that is replayed from recordings inside ``steady``, and computed step by step outside.
 
-    Python begins the hundreds of steps of a network one by one, which on a fast GPU takes as long as the steps, and
-    longer beside other threads. A recording is begun at once. It repeats what the network did when it was recorded,
-    so it is dropped as soon as somebody may have changed the network.
+    Python launches the hundreds of steps of a network one by one, which on a fast GPU takes as long as the steps
+    themselves, and longer beside other threads. A recording is launched at once. It repeats the network as it was, so
+    it is dropped as soon as somebody may have changed the network.
 
-    A network that cannot be recorded, because it looks at its numbers on the way, or because memory does not suffice,
-    goes on step by step. So does one whose recording does not answer as it does itself.
+    A network is computed step by step if it cannot be recorded, because it looks at its numbers on the way or memory
+    does not suffice, or if its recording gives other outputs.
     """
 
     def __init__(self, network: Network) -> None:
@@ -36,7 +36,7 @@ class Graphs:
 
     @contextlib.contextmanager
     def steady(self) -> Iterator[None]:
-        """While the network does not change."""
+        """The context in which the network does not change."""
         with self._lock:
             self._steady += 1
         try:
@@ -50,22 +50,21 @@ class Graphs:
 
     @property
     def records(self) -> bool:
-        """Whether recordings are made, so that inputs of few shapes pay."""
+        """Whether recordings are made, so that few shapes of inputs are faster than many."""
         return self._steady > 0 and self._works
 
     def __call__(self, inputs: Inputs) -> torch.Tensor:
-        """The network's outputs."""
         shape = tuple((name, tensor.shape) for name, tensor in inputs.items())
         with self._lock:
             if not self.records or (shape not in self._recorded and len(self._recorded) == MOST):
                 return self.network(inputs)
             if shape in self._recorded:
                 return self._replayed(shape, inputs)
-            expected = None if self._recorded else self.network(inputs)  # which also loads what a graph cannot load
+            expected = None if self._recorded else self.network(inputs)  # also loads kernels, as a graph cannot
             try:
                 self._recorded[shape] = self._record(inputs)
                 outputs = self._replayed(shape, inputs)
-            except Exception as error:  # if it is not about recording, the network raises it again
+            except Exception as error:  # if recording is not the cause, the network raises it again below
                 reason = f"{type(error).__name__}: {error}".partition("\n")[0]
             else:
                 if expected is None or torch.allclose(outputs, expected, rtol=0.01, atol=0.01, equal_nan=True):
@@ -79,11 +78,11 @@ class Graphs:
     def _record(self, inputs: Inputs) -> tuple[torch.cuda.CUDAGraph, Inputs, torch.Tensor]:
         """Record the network for inputs of this shape; nothing is computed yet."""
         device = next(iter(inputs.values())).device
-        own = {name: torch.zeros_like(tensor) for name, tensor in inputs.items()}
-        # They take turns, so that one pool has the memory of all, which is that of the largest if they share a stream.
+        buffers = {name: torch.zeros_like(tensor) for name, tensor in inputs.items()}
+        # Recordings take turns on one stream, so they can share a pool of memory as large as the largest needs.
         pool = next((graph.pool() for graph, _, _ in self._recorded.values()), None)
         self._stream = self._stream or torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        # Weights that autocast has cast and keeps are gone when its context is left.
+        # Without a cache: weights that autocast casts and caches are gone when its context is left.
         kind = device.type
         on, dtype = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
         cast = torch.autocast(kind, dtype, on, cache_enabled=False)
@@ -91,20 +90,20 @@ class Graphs:
         with torch.cuda.stream(self._stream), cast:
             graph.capture_begin(pool=pool, capture_error_mode="thread_local")
             try:
-                outputs = self.network(own)
+                outputs = self.network(buffers)
             finally:
                 graph.capture_end()
-        return graph, own, outputs
+        return graph, buffers, outputs
 
     def _replayed(self, shape: tuple[tuple[str, torch.Size], ...], inputs: Inputs) -> torch.Tensor:
-        graph, own, outputs = self._recorded[shape]
+        graph, buffers, outputs = self._recorded[shape]
         for name, tensor in inputs.items():
-            own[name].copy_(tensor)
+            buffers[name].copy_(tensor)
         graph.replay()
         return outputs.clone()
 
     def _forget(self) -> None:
         if self._recorded and self._stream is not None:
-            torch.cuda.synchronize(self._stream.device)  # they may be under way
+            torch.cuda.synchronize(self._stream.device)  # a replay may be under way
             self._recorded.clear()
             torch.cuda.empty_cache()

@@ -1,7 +1,7 @@
-"""A text's tokens with each leaf kept and masked: its rows are chosen among them where the model is, without a string.
+"""A text's tokens with each leaf kept and masked, among which its rows are chosen on the model's device.
 
-A row is rendered and tokenised by itself only where its tokens are not those of its leaves put together, as where a
-tokenizer joins pieces over what was removed between them.
+Rows are rendered as strings and tokenised one by one only where their tokens are not those of their leaves put
+together, as where a tokenizer joins pieces after what stood between them is removed.
 """
 
 from __future__ import annotations
@@ -29,33 +29,32 @@ _FIXED = -1  # the leaf of a token that every row has
 
 @dataclass(frozen=True, eq=False)
 class TokenTable:
-    """Every token that a row of an input may have, in order, and when it has it."""
+    """Every token that a row of an input may have, in order, and which rows have it."""
 
-    columns: dict[str, Ints]  # ``input_ids``, and what else the tokenizer gives for each token
-    leaf: Ints  # that a token belongs to; −1 for one that every row has
-    when: Bools  # whether a leaf's token is there when the leaf is kept, or when it is masked
-    added: Bools  # by the tokenizer around a text; a text that is too long loses others
-    counts: Ints  # the tokens of each leaf when it is masked and when it is kept, (2, leaves)
+    columns: dict[str, Ints]  # ``input_ids``, and the tokenizer's other numbers for each token
+    leaf: Ints  # the leaf that a token belongs to; −1 for one that every row has
+    when: Bools  # of a leaf's token: True if rows that keep the leaf have it, False if rows that mask it
+    added: Bools  # whether the tokenizer adds a token around a text; these are never cut off
+    counts: Ints  # the numbers of each leaf's tokens when it is masked and when it is kept, (2, leaves)
     limit: int | None  # the most tokens of a row
 
     @classmethod
     def of(cls, tokenize: Tokenize, inputs: TextInputs) -> TokenTable | None:
         """The table of an input's texts; None where its rows must be rendered."""
         leaves = sum(map(len, inputs.spans))
-        # What a token is depends on its neighbours. Neighbours that are both kept, or both masked, are tokenised so
-        # anyway. In the rows that are tried each leaf meets the other kind and, where leaves are removed, one from
-        # further off.
+        # A token depends on its neighbours. The whole text and the all-masked one show neighbours of one kind. In the
+        # test rows each leaf meets the other kind and, where leaves are removed, leaves from further off.
         at = np.arange(leaves)
         near, far = [at % 2 == 0, at % 2 == 1], [at % 3 == 0, at % 3 == 1, at % 5 > 2, at % 7 == 6]
-        tried = np.array([*near, *far] if inputs.mask is None else near)
-        rendered = inputs(tried, inputs.structure.depth - 1)
-        spelled = [(inputs.texts, inputs.spans), _all_masked(inputs)]
-        rows = [*(texts for texts, _ in spelled), *(([row] if len(inputs.texts) == 1 else row) for row in rendered)]
-        encodings = tokenize.encodings(rows)
-        kept, masked = (
-            _Tokens.of(tokenize.columns(encoding), encoding, spans, inputs.mask is not None)
-            for encoding, (_, spans) in zip(encodings, spelled, strict=False)
-        )
+        tests = np.array([*near, *far] if inputs.mask is None else near)
+        rendered = inputs(tests, inputs.structure.depth - 1)
+        if len(inputs.texts) == 1:
+            rendered = [[text] for text in rendered]
+        masked_texts, masked_spans = _all_masked(inputs)
+        whole, blank, *others = tokenize.encodings([inputs.texts, masked_texts, *rendered])
+        gaps = inputs.mask is not None
+        kept = _Tokens.of(tokenize.columns(whole), whole, inputs.spans, gaps)
+        masked = _Tokens.of(tokenize.columns(blank), blank, masked_spans, gaps)
         if inputs.mask is not None:
             if kept.fixed() != masked.fixed():
                 return None
@@ -63,14 +62,14 @@ class TokenTable:
         own = kept.leaf != _FIXED
         counts = np.bincount(kept.leaf[own] + leaves * kept.kept[own], minlength=2 * leaves).reshape(2, leaves)
         table = cls(kept.columns, kept.leaf, kept.kept, kept.added, counts, tokenize.limit)
-        is_plain = len(inputs.texts) == 1 and tokenize.cuts_right
-        if not (is_plain or table.fits):  # it is cut in another way than ``token_rows`` cuts
+        is_cut_alike = len(inputs.texts) == 1 and tokenize.cuts_right  # as ``token_rows`` cuts
+        if not (is_cut_alike or table.fits):
             return None
-        return table if table._is_right(tried, list(map(tokenize.columns, encodings[2:]))) else None
+        return table if table._is_right(tests, list(map(tokenize.columns, others))) else None
 
     @classmethod
     def whole(cls, encoding: Any, number: int) -> TokenTable:
-        """The table of an input of an encoding of which nothing is masked."""
+        """The table of one text of an encoding, in which no token belongs to a leaf."""
         names = [name for name in encoding if name != "attention_mask"]
         columns = {name: np.array(encoding[name][number], dtype=np.int64) for name in names}
         size = len(columns["input_ids"])
@@ -84,15 +83,14 @@ class TokenTable:
         return self.limit is None or most <= self.limit
 
     def lengths(self, masks: Bools) -> Ints:
-        """How many tokens each row has."""
         masked, kept = self.counts
         fixed = len(self.leaf) - int(self.counts.sum())
         lengths: Ints = fixed + int(masked.sum()) + masks @ (kept - masked)
         return lengths if self.limit is None else np.minimum(lengths, self.limit)
 
-    def _is_right(self, tried: Bools, rendered: Sequence[Mapping[str, Ints]]) -> bool:
-        """Whether rows that were tried have the tokens of the rendered texts."""
-        chosen = (self.leaf == _FIXED) | (tried[:, self.leaf] == self.when)
+    def _is_right(self, masks: Bools, rendered: Sequence[Mapping[str, Ints]]) -> bool:
+        """Whether the table gives rows the tokens that their rendered texts have."""
+        chosen = (self.leaf == _FIXED) | (masks[:, self.leaf] == self.when)
         return all(
             np.array_equal(column[row], tokens[name])
             for name, column in self.columns.items()
@@ -102,21 +100,21 @@ class TokenTable:
 
 @dataclass(frozen=True, eq=False)
 class Tokenize:
-    """Makes the table of an input's tokens; None where its rows must be rendered.
+    """Makes the table of an input's tokens, or None where its rows must be rendered.
 
     It travels to workers, which need neither torch nor transformers for it.
     """
 
-    tokenizer: Any  # the one of ``tokenizers`` under a fast tokenizer of ``transformers``; it neither cuts nor fills up
+    tokenizer: Any  # of the package ``tokenizers``, without truncation and padding
     has_types: bool  # whether the model takes ``token_type_ids``
     limit: int | None  # the most tokens of a row
     cuts_right: bool  # whether texts that are too long lose their end
 
     @classmethod
     def of(cls, tokenizer: Any, limit: int | None) -> Tokenize | None:
-        """The same tokenizer without transformers; None where special tokens in a text are to be split."""
+        """The same tokenizer without transformers; None where it must split special tokens in a text."""
         backend = tokenizer.backend_tokenizer
-        if backend.encode_special_tokens:  # which is lost on the way to a worker
+        if backend.encode_special_tokens:  # this setting is lost on the way to a worker
             return None
         own = type(backend).from_str(backend.to_str())
         own.no_truncation()
@@ -138,11 +136,10 @@ class Tokenize:
         return table
 
     def encodings(self, rows: Sequence[Sequence[str]]) -> list[Any]:
-        """The tokens of texts, or of pairs of texts."""
         return list(self.tokenizer.encode_batch([row[0] if len(row) == 1 else tuple(row) for row in rows]))
 
     def columns(self, encoding: Any) -> dict[str, Ints]:
-        """What the model is told of each token."""
+        """The model's inputs for each token."""
         columns = {"input_ids": np.array(encoding.ids, dtype=np.int64)}
         if self.has_types:
             columns["token_type_ids"] = np.array(encoding.type_ids, dtype=np.int64)
@@ -157,25 +154,25 @@ def token_rows(
     left: bool,
     device: torch.device,
 ) -> dict[str, torch.Tensor]:
-    """The tokens of rows of several inputs, (n, width), filled up on the right, or on the left; made on the device.
+    """The tokens of rows of several inputs, (n, width), padded on the right or the left; made on the device.
 
-    Tables of fewer tokens than others are filled up, and masks of fewer leaves. Two leaves are added: one that all rows
-    keep, for tokens that every row has, and one that all rows mask, for what only fills up.
+    Tables are padded to the most tokens, and masks to the most leaves. Two leaves are added: one that all rows keep,
+    for tokens that every row has, and one that all rows mask, for padding.
     """
     import torch
 
-    most = max(some.shape[1] for some in masks)
+    most = max(table_masks.shape[1] for table_masks in masks)
     always, never = most, most + 1
     kept = np.zeros((sum(map(len, masks)), most + 2), dtype=np.bool_)
     kept[:, always] = True
     start = 0
-    for some in masks:
-        kept[start : start + len(some), : some.shape[1]] = some
-        start += len(some)
-    table_of_row = on_device(np.repeat(np.arange(len(tables)), [len(some) for some in masks]), device)
+    for table_masks in masks:
+        kept[start : start + len(table_masks), : table_masks.shape[1]] = table_masks
+        start += len(table_masks)
+    table_of_row = on_device(np.repeat(np.arange(len(tables)), list(map(len, masks))), device)
 
     def each(columns: Sequence[npt.NDArray[Any]], filler: Any) -> torch.Tensor:
-        """What a table says of each of its tokens, for each row, (n, tokens)."""
+        """A column of each table, padded, for each row of the table, (n, tokens)."""
         together = np.full((len(columns), max(map(len, columns))), filler)
         for target, column in zip(together, columns, strict=True):
             target[: len(column)] = column
@@ -193,18 +190,18 @@ def token_rows(
     at = chosen.cumsum(1) - 1
     if left:
         at += width - chosen.sum(1, keepdim=True)
-    at = torch.where(chosen, at, width)  # what is not chosen goes to a column that is cut off
-    made = {}
+    at = torch.where(chosen, at, width)  # other tokens go to a last column, which is cut off
+    rows = {}
     for name in tables[0].columns:
         tokens = each([table.columns[name] for table in tables], 0)
         blank = tokens.new_full((len(kept), width + 1), fill.get(name, 0))
-        made[name] = blank.scatter_(1, at, tokens)[:, :width]
-    return made
+        rows[name] = blank.scatter_(1, at, tokens)[:, :width]
+    return rows
 
 
 @dataclass(frozen=True, eq=False)
 class _Tokens:
-    """Tokens of a text or two, each with its place among the leaves and gaps and what belongs to the tokenizer."""
+    """Tokens of one text or two; ``place`` orders them among the leaves, the gaps and the tokenizer's additions."""
 
     columns: dict[str, Ints]
     place: Ints
@@ -214,17 +211,17 @@ class _Tokens:
 
     @classmethod
     def of(cls, columns: dict[str, Ints], encoding: Any, spans: Sequence[Spans], gaps: bool) -> _Tokens:
-        """The tokens of an encoding, of an input whose leaves are at these spans.
+        """The tokens of an encoding of an input whose leaves are at ``spans``.
 
-        A token belongs to the leaf that holds its last character. With ``gaps``, one before a leaf belongs to it too:
-        some tokenizers join a blank to what comes after it.
+        A token belongs to the leaf that holds its last character. With ``gaps``, a token before a leaf belongs to it
+        too, because some tokenizers join a blank to the word after it.
         """
         starts, ends = np.array(encoding.offsets).reshape(-1, 2).T
         ends = np.maximum(ends - 1, starts)
         text = np.array([-1 if k is None else k for k in encoding.sequence_ids])
         first = np.cumsum([0, *map(len, spans)])  # the number of each text's first leaf
         begins = 2 * first + 2 * np.arange(len(first))  # the place before each text, and the one after the last
-        # What the tokenizer adds stands before the first text, between the two, or after the last.
+        # The tokenizer's additions stand before the first text, between the two, or after the last.
         place = begins[np.maximum.accumulate(text) + 1]
         leaf = np.full(len(ends), _FIXED)
         for k, edges in enumerate(spans):
@@ -258,7 +255,7 @@ class _Tokens:
         return list(zip(*(column[is_fixed].tolist() for column in columns), strict=True))
 
     def of_leaves(self) -> _Tokens:
-        """The tokens of leaves alone, as what stands in their place when they are masked."""
+        """The tokens of leaves alone, as those that rows have when they mask the leaf."""
         own = self.leaf != _FIXED
         columns = {name: column[own] for name, column in self.columns.items()}
         return _Tokens(columns, self.place[own], self.leaf[own], np.zeros(own.sum(), dtype=np.bool_), self.added[own])
@@ -269,12 +266,12 @@ def _all_masked(inputs: TextInputs) -> tuple[list[str], list[Spans]]:
     mask = inputs.mask or ""
     texts, spans = [], []
     for text, edges in zip(inputs.texts, inputs.spans, strict=True):
-        made, end = "", 0
+        masked, end = "", 0
         places = []
         for a, b in edges:
-            made += text[end:a]
-            places.append((len(made), len(made) + len(mask)))
-            made, end = made + mask, b
-        texts.append(made + text[end:])
+            masked += text[end:a]
+            places.append((len(masked), len(masked) + len(mask)))
+            masked, end = masked + mask, b
+        texts.append(masked + text[end:])
         spans.append(places)
     return texts, spans

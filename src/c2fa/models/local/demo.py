@@ -1,7 +1,7 @@
 """The sentiment classifier that ships with the package: a small transformer that needs numpy alone.
 
-It was distilled from a fine-tuned gte-small on product reviews; `data/MODEL_CARD.md` says from what, how well
-it does and what it cannot do. `experiments/train_demo_text.py` makes it.
+`experiments/train_demo_text.py` distilled it from a fine-tuned gte-small on product reviews; `data/MODEL_CARD.md` gives
+its data, its accuracy and its limits.
 """
 
 from __future__ import annotations
@@ -29,10 +29,9 @@ _PAD, _CLS = 0, 2
 class DemoSentiment:
     """Whether reviews are negative or positive: a callable from texts to rows of two probabilities.
 
-    A text is read up to its first 255 pieces (about 200 English words); what lies beyond has no influence.
-    The word `[MASK]` is the model's own "nothing is known here", which it met often in training. A row's
-    outputs depend on its text alone, never on the batch. The weights are read at the first call, from
-    `weights` or else from the package.
+    Only the first 255 pieces of a text (about 200 English words) have an influence. `[MASK]` stands for an unknown
+    word, as it often did in training. A row's outputs depend on its text alone, never on the batch. The weights are
+    read at the first call, from `weights` or else from the package.
 
     >>> model = DemoSentiment()
     >>> model(["A wonderful book, I loved it.", "It broke after a day."]).argmax(axis=1).tolist()
@@ -116,18 +115,18 @@ class _Network:
         return mixed.reshape(rows * length, self._width)
 
     def _pool(self, x: _Floats, absent: _Floats) -> _Floats:
-        """The last layer, in which [CLS] alone asks.
+        """The last layer, for [CLS] alone.
 
-        Its keys and values are never made: the query goes through the key's matrix, and the mix of the states
-        through the value's, which is the same sum in another order and costs next to nothing.
+        Keys and values are not computed for each position: the query goes through the key's matrix, and the mix of the
+        states through the value's, which is the same sum in another order and costs next to nothing.
         """
         rows, length, width = x.shape
         heads, size = self._heads, width // self._heads
         qkv, out, up, down = self._blocks[-1]
         states = _normalise(x.reshape(rows * length, width)).reshape(rows, length, width)
         to_query, to_key, to_value = qkv.reshape(width, 3, heads, size).transpose(1, 2, 0, 3)
-        asked = np.matmul(np.matmul(states[:, 0], to_query), to_key.swapaxes(1, 2)).swapaxes(0, 1)
-        weights: _Floats = np.matmul(asked, states.swapaxes(1, 2))
+        query = np.matmul(np.matmul(states[:, 0], to_query), to_key.swapaxes(1, 2)).swapaxes(0, 1)
+        weights: _Floats = np.matmul(query, states.swapaxes(1, 2))
         weights += absent
         total = _exponentiate(weights)
         mixed = np.matmul((weights @ states / total).swapaxes(0, 1), to_value).swapaxes(0, 1)
@@ -142,10 +141,10 @@ def _tiles(
     pieces: int = 768,
     widths: Sequence[int] = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256),
 ) -> Iterator[tuple[_Ids, _Ids]]:
-    """The rows' places and their padded ids, tile by tile, each tile of rows about as long as one another.
+    """The rows' places and their padded ids, tile by tile; the rows of a tile are about equally long.
 
-    Every tile holds as many pieces as any other, whatever the length of its rows. The large matrix products then have
-    one shape each, so a row's outputs are the same whichever rows it is asked with, and BLAS runs well.
+    Every tile holds the same number of pieces. The large matrix products then have one shape each, so a row's outputs
+    do not depend on the other rows, and BLAS runs well.
     """
     lengths = np.array([len(row) for row in rows], dtype=np.intp)
     padded = np.searchsorted(widths, lengths)
@@ -162,7 +161,7 @@ def _tiles(
 
 
 def _normalise(x: _Floats) -> _Floats:
-    """Each row over its root mean square; the gains are folded into the weights that follow."""
+    """Each row divided by its root mean square; gains are folded into the next weights."""
     square = np.einsum("ij,ij->i", x, x)
     square /= x.shape[1]
     square += np.float32(1e-6)
@@ -171,7 +170,7 @@ def _normalise(x: _Floats) -> _Floats:
 
 
 def _exponentiate(scores: _Floats) -> _Floats:
-    """Turns scores into unnormalised weights, in place, and gives their sums."""
+    """Turn scores into unnormalised weights, in place, and return their sums."""
     scores -= scores.max(axis=-1, keepdims=True)
     np.exp(scores, out=scores)
     total: _Floats = scores.sum(axis=-1, keepdims=True)
@@ -179,7 +178,7 @@ def _exponentiate(scores: _Floats) -> _Floats:
 
 
 def _read(file: IO[bytes]) -> dict[str, NDArray[np.generic]]:
-    """All arrays of a weights file; nothing in it is ever unpickled."""
+    """All arrays of a weights file, none of which is unpickled."""
     with np.load(file, allow_pickle=False) as archive:
         return {name: archive[name] for name in archive.files}
 
@@ -190,15 +189,15 @@ def _dequantise(weights: Mapping[str, NDArray[np.generic]], name: str) -> _Float
     return values * scale
 
 
-# The controls BERT drops without parting the word; `str.split` would part it at some of them.
+# The control characters that BERT drops inside a word; `str.split` would split the word at some of them.
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffd]")
 
 
 class WordPiece:
-    """Splits a text into pieces of `vocabulary` and gives their positions in it.
+    """Splits a text into pieces of a vocabulary and returns their positions in it.
 
-    A piece that continues a word is written with a leading `##`. A word that cannot be put together from the
-    vocabulary becomes `[UNK]`; `[MASK]` is one piece wherever it stands, also inside a word.
+    A piece that continues a word begins with `##`. A word that cannot be put together from the vocabulary becomes
+    `[UNK]`; `[MASK]` is one piece wherever it stands, also inside a word.
 
     >>> pieces = WordPiece(["[UNK]", "[MASK]", "good", "##ness", "!", "not"])
     >>> pieces.encode("Not  GOODNESS! [MASK], x")
@@ -214,7 +213,7 @@ class WordPiece:
         self._remembered: dict[str, tuple[int, ...]] = {}
 
     def encode(self, text: str, limit: int | None = None) -> list[int]:
-        """The ids of the pieces of `text`, at most `limit` of them; what lies beyond is not looked at."""
+        """The ids of the first `limit` pieces of `text`, or of all."""
         ids: list[int] = []
         for chunk in _CONTROLS.sub("", text).split():
             pieces = self._remembered.get(chunk)
@@ -222,7 +221,7 @@ class WordPiece:
                 pieces = tuple(i for word in self._chunk_words(chunk) for i in word)
                 if len(self._remembered) >= self.most_remembered:
                     self._remembered.clear()
-                if len(chunk) <= 64:  # what is longer hardly comes again
+                if len(chunk) <= 64:  # longer ones hardly come again
                     self._remembered[chunk] = pieces
             ids += pieces
             if limit is not None and len(ids) >= limit:
@@ -263,11 +262,10 @@ def _normalise_text(text: str) -> str:
     """Lower case without accents, blanks around each CJK character, no control or format characters."""
     if text.isascii():
         return text.lower()
-    kept = "".join(
-        f" {c} " if _is_cjk(ord(c)) else c for c in text if unicodedata.category(c) not in ("Cc", "Cf", "Co", "Cs")
-    )
-    bare = (c for c in unicodedata.normalize("NFD", kept) if unicodedata.category(c) != "Mn")
-    return "".join(c.lower() for c in bare)  # one by one: a word's last sigma is no special case in BERT
+    visible = (c for c in text if unicodedata.category(c) not in ("Cc", "Cf", "Co", "Cs"))
+    spaced = "".join(f" {c} " if _is_cjk(ord(c)) else c for c in visible)
+    bare = (c for c in unicodedata.normalize("NFD", spaced) if unicodedata.category(c) != "Mn")
+    return "".join(c.lower() for c in bare)  # one by one: a final sigma is no special case in BERT
 
 
 def _split_words(text: str) -> Iterator[str]:
@@ -288,6 +286,6 @@ def _split_words(text: str) -> Iterator[str]:
 
 
 def _is_cjk(code: int) -> bool:
-    """Whether a code point is one of the ideographs that BERT takes for words of their own."""
+    """Whether a code point is an ideograph that BERT takes for a word."""
     in_plane = 0x3400 <= code <= 0x4DBF or 0x4E00 <= code <= 0x9FFF or 0xF900 <= code <= 0xFAFF
     return in_plane or 0x20000 <= code <= 0x2A6DF or 0x2A700 <= code <= 0x2CEAF or 0x2F800 <= code <= 0x2FA1F

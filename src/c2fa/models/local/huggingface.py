@@ -34,8 +34,8 @@ from c2fa.models.local.torch import (
 class Pretrained:
     """A model of ``transformers`` with its tokenizer, on a device."""
 
-    takes: str  # what may be given besides a model
-    batches: tuple[int, int]  # rows of one call by default, on a CPU and on a GPU
+    takes: str  # the other things that may be given in place of a model
+    batches: tuple[int, int]  # default rows of one call, on a CPU and on a GPU
 
     def __init__(
         self,
@@ -59,29 +59,28 @@ class Pretrained:
         self.__setstate__({})
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            name: value for name, value in vars(self).items() if name not in ("encode_inputs", "_graphs", "_tokenizing")
-        }
+        own = ("encode_inputs", "_graphs", "_tokenizing")  # made anew in each process
+        return {name: value for name, value in vars(self).items() if name not in own}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         vars(self).update(state)
-        self._tokenizing = threading.Lock()  # two threads that use a tokenizer at once may be refused
+        self._tokenizing = threading.Lock()  # a tokenizer may fail if two threads use it at once
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({type(self.model).__name__}, device={str(self.device)!r})"
 
     def _named(self, kind: str, *how: Any) -> str:
         """The model's class with a hash of its weights, its vocabulary and how it is run."""
-        told = (*how, sorted(self.tokenizer.get_vocab().items()))
-        words = hashlib.sha256(repr(told).encode()).hexdigest()[:16]
-        return f"{kind}:{type(self.model).__name__}:{weights_hash(self.model)}:{words}"
+        options = (*how, sorted(self.tokenizer.get_vocab().items()))
+        digest = hashlib.sha256(repr(options).encode()).hexdigest()[:16]
+        return f"{kind}:{type(self.model).__name__}:{weights_hash(self.model)}:{digest}"
 
 
 class HuggingFace(Pretrained):
     """A text classifier of ``transformers`` as a model: texts, or pairs of texts, in; probabilities out.
 
-    Texts are sorted by length and padded to the longest of their batch; the order is restored. Nothing is
-    ever downloaded, and no code that a folder brings is ever run.
+    Texts are batched by length and padded to the longest of their batch. Nothing is ever downloaded, and no code in a
+    folder is ever run.
 
     Parameters
     ----------
@@ -93,10 +92,10 @@ class HuggingFace(Pretrained):
     device, autocast
         As for `c2fa.models.Torch`.
     batch
-        The most texts in one call of the model; by default 64, and 256 on a GPU, which likes thousands where its memory
-        holds them.
+        The most texts in one call of the model; by default 64, and 256 on a GPU, which is faster with thousands if its
+        memory holds them.
     max_length
-        Where texts are cut, in tokens; the model's own limit unless given.
+        The number of tokens after which a text is cut; the model's own limit unless given.
     outputs
         ``"probabilities"``, by the model's own problem type (softmax, or sigmoid where a text may have
         several labels, or the number itself for regression), or ``"logits"``.
@@ -133,7 +132,6 @@ class HuggingFace(Pretrained):
 
     @property
     def output_names(self) -> tuple[str, ...]:
-        """The names of the labels."""
         labels = self.model.config.id2label or {}
         return tuple(str(labels[i]) for i in sorted(labels))
 
@@ -144,12 +142,11 @@ class HuggingFace(Pretrained):
 
     @property
     def batch_size(self) -> int:
-        """How many rows to send at a time."""
         return self.batch
 
     @cached_property
     def encode_inputs(self) -> Tokenize | None:
-        """Makes the tokens of texts and pairs of texts, which are then masked on the device."""
+        """Makes tokens of texts and pairs of texts, to be masked on the device; None where the tokenizer is slow."""
         return Tokenize.of(self.tokenizer, self.max_length) if self.tokenizer.is_fast else None
 
     @cached_property
@@ -157,7 +154,7 @@ class HuggingFace(Pretrained):
         return Graphs(lambda inputs: self._activated(tensor_of(self.model(**inputs)).float()))
 
     def steady(self) -> AbstractContextManager[None]:
-        """While nobody changes the network, a GPU replays what it did for each shape of a batch."""
+        """A context in which nobody changes the network, so that a GPU can replay it for each shape of a batch."""
         return self._graphs.steady() if self.device.type == "cuda" else nullcontext()
 
     def __call__(self, batch: Any) -> Floats:
@@ -191,9 +188,9 @@ class HuggingFace(Pretrained):
         return lambda: restored(order, answers())
 
     def _outputs(self, columns: Mapping[str, torch.Tensor], lengths: Any, index: Any) -> torch.Tensor:
-        """What the model says of some of the rows, which are cut to the longest of them."""
+        """The outputs of some rows, which are cut to the longest of them."""
         rows = len(index)
-        if self._graphs.records:  # of few shapes
+        if self._graphs.records:  # fewer shapes need fewer recordings
             index = np.pad(index, (0, -rows % max(self.batch // 8, 1)), mode="edge")
         own = lengths[index]
         width = self._width(int(own.max()))
@@ -208,7 +205,7 @@ class HuggingFace(Pretrained):
             return self._graphs(inputs)[:rows]
 
     def _width(self, longest: int) -> int:
-        """The width of a batch: on a GPU a multiple of 16, which its kernels like."""
+        """The width of a batch: on a GPU a multiple of 16, for which its kernels are faster."""
         if self.device.type != "cuda":
             return longest
         return min(-(-longest // 16) * 16, max(self.max_length or longest + 16, longest))
@@ -218,7 +215,7 @@ class HuggingFace(Pretrained):
         return bool(self.tokenizer.padding_side == "left")
 
     def _whole(self, rows: list[Any]) -> list[TokenTable]:
-        """The tokens of texts, or pairs of texts, of which nothing is to be masked."""
+        """The tokens of whole texts, or pairs of texts."""
         pairs = [_pair(row) for row in rows]
         if len({second is None for _, second in pairs}) > 1:
             raise ValueError("a batch must be all texts or all pairs of texts, not a mixture")
@@ -239,7 +236,6 @@ class HuggingFace(Pretrained):
 
 
 def _pair(row: Any) -> tuple[str, str | None]:
-    """A text, or two."""
     if isinstance(row, str):
         return row, None
     if isinstance(row, Sequence | np.ndarray) and len(row) == 2 and all(isinstance(t, str) for t in row):
@@ -248,26 +244,27 @@ def _pair(row: Any) -> tuple[str, str | None]:
 
 
 def _limit(tokenizer: Any, config: Any) -> int | None:
-    """Return the model's own limit; a tokenizer that knows none says a huge number."""
+    """Return the most tokens that the model reads; a tokenizer without a limit has a huge number."""
     limit = tokenizer.model_max_length
     if limit is not None and limit < 1_000_000:
         return int(limit)
     limit = setting(config, "max_position_embeddings")
     if limit is None:
         return None
-    # The first two positions of these are not for tokens.
+    # These models use their first two positions for no token.
     return int(limit) - 2 * (config.model_type in ("roberta", "xlm-roberta", "camembert"))
 
 
 def setting(owner: Any, *names: str) -> Any:
-    """The first of these settings that a configuration has, other than None or nothing; None where it has none."""
-    return next((value for name in names if (value := getattr(owner, name, None))), None)
+    """The first of these settings that a configuration has and that is not empty or 0; None without one."""
+    values = (getattr(owner, name, None) for name in names)
+    return next((value for value in values if value), None)
 
 
 def from_folder(
     folder: Path, tokenizer: Any, task: str = "SequenceClassification", owner: str = "HuggingFace"
 ) -> tuple[Any, Any]:
-    """A model for a task, and its tokenizer unless one is given, from a folder; the owner is the class that asks."""
+    """A model for a task, and its tokenizer unless one is given, from a folder; errors name the class ``owner``."""
     if not (folder / "config.json").is_file():
         raise ValueError(
             f"{str(folder)!r} is not a folder with a config.json; nothing is downloaded, so fetch the model first "
@@ -289,7 +286,7 @@ def load_carefully(folder: Path, tokenizer: Any, task: str, **options: Any) -> t
     refuse_older("torch", "2.10", "can be made to run code hidden in weights (CVE-2025-32434, CVE-2026-24747)")
     import transformers
 
-    # Where trust is left open, transformers asks at the terminal, and `yes |` or a stray key answers.
+    # If trust_remote_code is not False, transformers asks at the terminal, where `yes |` or a stray key may answer.
     options |= {"local_files_only": True, "trust_remote_code": False}
     config = transformers.AutoConfig.from_pretrained(folder, **options)
     config._attn_implementation = None  # a folder may name a compiled kernel to be downloaded and run

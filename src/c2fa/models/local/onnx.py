@@ -1,4 +1,4 @@
-"""An ONNX Runtime session."""
+"""An ONNX model in an ONNX Runtime session."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TYPES = {
 
 
 class Onnx:
-    """An ONNX model as a model: arrays or texts in, or a frame where it has an input for each column.
+    """An ONNX model: arrays or texts in, or a frame where it has an input for each column.
 
     Parameters
     ----------
@@ -55,17 +55,17 @@ class Onnx:
         if isinstance(session, str | os.PathLike):
             if not Path(session).is_file():
                 raise ValueError(f"there is no ONNX file {os.fspath(session)!r}")
-            chosen = list(providers or ["CPUExecutionProvider"])
-            session = onnxruntime.InferenceSession(os.fspath(session), providers=chosen)
+            providers = list(providers or ["CPUExecutionProvider"])
+            session = onnxruntime.InferenceSession(os.fspath(session), providers=providers)
         if not hasattr(session, "get_inputs"):
             raise TypeError(f"session must be a path or an InferenceSession, not {type(session).__name__}")
         if batch < 1:
             raise ValueError(f"batch must be at least 1, not {batch}")
         self.session = session
-        self.output = _chosen(session, output)
+        self.output = _output_of(session, output)
         self.output_names = tuple(output_names)
-        fixed = {i.shape[0] for i in session.get_inputs() if i.shape and isinstance(i.shape[0], int)}
-        self._fixed = fixed.pop() if len(fixed) == 1 else None
+        sizes = {i.shape[0] for i in session.get_inputs() if i.shape and isinstance(i.shape[0], int)}
+        self._fixed = sizes.pop() if len(sizes) == 1 else None  # the number of rows that the model is made for
         self.batch = self._fixed or batch
 
     @property
@@ -121,8 +121,8 @@ def _cast(array: npt.NDArray[Any], wanted: Any) -> npt.NDArray[Any]:
         raise ValueError(f"the input {wanted.name!r} is {wanted.type}; rows of {array.dtype} do not fit") from None
 
 
-def _chosen(session: Any, output: str | None) -> str:
-    """Return the output to read: the named one, the only one, or the only one of real numbers."""
+def _output_of(session: Any, output: str | None) -> str:
+    """Return the name of the output to read: the given one, the only one, or the only one of real numbers."""
     outputs = session.get_outputs()
     names = [o.name for o in outputs]
     if output is not None and output not in names:

@@ -1,4 +1,4 @@
-"""A scikit-learn estimator, or anything with its methods; from a .skops file, only what is trusted is loaded."""
+"""A scikit-learn estimator, or any object with its methods, and how one is loaded from a .skops file."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _METHODS = ("predict_proba", "decision_function", "predict")
 class Sklearn:
     """An estimator as a model: class probabilities where it has them, else decisions or predictions.
 
-    Rows arrive as the estimator knows them: with the names of its columns and in their order where it was fitted on
-    named ones, else without names. Rows may be a frame, an array or a list of dicts.
+    Rows may be a frame, an array or a list of dicts. The estimator gets them with the columns' names, and in their
+    order, if it was fitted on named columns, else without names.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class Sklearn:
     """
 
     def __init__(self, estimator: Any, method: str | None = None) -> None:
-        # hasattr and not the class: a support vector machine has predict_proba only where it was asked for
+        # hasattr on the object: a support vector machine has predict_proba only if made with probability=True.
         first = next((m for m in _METHODS if hasattr(estimator, m)), None)
         if method is not None and method not in _METHODS:
             raise ValueError(f"method must be one of {', '.join(_METHODS)}, not {method!r}")
@@ -54,40 +54,40 @@ class Sklearn:
 
     @property
     def output_names(self) -> tuple[str, ...]:
-        """The names of the classes, where each of them has an output."""
+        """The names of the classes, if each of them has an output."""
         classes = getattr(self.estimator, "classes_", None)
         if classes is None or isinstance(classes, list) or self.method == "predict":
             return ()
         if self.method == "decision_function" and len(classes) == 2:
-            return (str(classes[1]),)  # one column, and it speaks for the second class
+            return (str(classes[1]),)  # the only column speaks for the second class
         return tuple(str(c) for c in classes)
 
     @property
     def name(self) -> str:
-        """The estimator's class with a hash of all that it has learnt."""
+        """The estimator's class with a hash of its state."""
         name = f"sklearn:{type(self.estimator).__name__}.{self.method}"
         try:
             joblib = import_module("joblib")
         except ImportError:
             return name
         try:
-            # Saved and read again it has the same name: a view of an array is then an array of its own.
+            # A saved and loaded estimator has the same name: a view of an array is an array of its own in both.
             return f"{name}:{joblib.hash(pickle.loads(pickle.dumps(self.estimator)))}"
-        except Exception:  # what cannot be pickled cannot be hashed either
+        except Exception:  # it cannot be pickled, and so not hashed either
             return name
 
     def _as_fitted(self, batch: Any) -> Any:
-        """The rows as the estimator was fitted on them; texts and what else is no table stay as they are."""
+        """The rows in the form that the estimator was fitted on; rows that are no table, such as texts, stay."""
         names = getattr(self.estimator, "feature_names_in_", None)
         width = getattr(self.estimator, "n_features_in_", None)
-        if width is None:  # it takes no table: a DictVectorizer or a text vectorizer is asked first
+        if width is None:  # it takes no table, as where a DictVectorizer or a text vectorizer comes first
             return batch
         if isinstance(batch, list) and batch and isinstance(batch[0], Mapping):
             batch = need("pandas", "tabular").DataFrame(batch)
         if names is None:
-            # Other libraries' estimators may read types off a frame, so theirs are left alone.
-            ours = type(self.estimator).__module__.partition(".")[0] == "sklearn"
-            return batch.to_numpy() if ours and is_frame(batch) else batch
+            # Other libraries' estimators may read types from a frame, so they get it as it is.
+            is_own = type(self.estimator).__module__.partition(".")[0] == "sklearn"
+            return batch.to_numpy() if is_own and is_frame(batch) else batch
         if is_frame(batch):
             reordered = list(batch.columns) != list(names) and set(batch.columns) == set(names)
             return batch[list(names)] if reordered else batch
@@ -119,20 +119,20 @@ def load_skops(path: str, trusted: Collection[str] = ()) -> Any:
     """Load a .skops file; types that are neither scikit-learn's nor trusted by name are refused, and named."""
     io = need("skops.io", "tabular")
     refuse_older("skops", "0.12", "can be made to run code hidden in a .skops file (CVE-2025-54412)")
-    found = io.get_untrusted_types(file=path)
-    unknown = [name for name in found if name not in trusted and not is_scikit_learns(name)]
+    types = io.get_untrusted_types(file=path)
+    unknown = [name for name in types if name not in trusted and not is_scikit_learns(name)]
     if unknown:
         raise ValueError(
             f"{path!r} holds the types {', '.join(unknown)}, which are not scikit-learn's, and their code would run; "
             f"if you trust it, give trusted='{','.join(unknown)}'"
         )
-    return io.load(path, trusted=found)
+    return io.load(path, trusted=types)
 
 
 def is_scikit_learns(name: str) -> bool:
-    """Whether a name in a file is that of a type or a score of scikit-learn itself, or of a harmless one beneath it.
+    """Whether a name in a file is a type or a score of scikit-learn, or a harmless one of numpy or scipy.
 
-    It must be defined there: modules of scikit-learn import ``os`` and ``partial`` too, by which a file could do harm.
+    It must be defined in scikit-learn, whose modules also import ``os`` and ``partial``, by which a file could do harm.
 
     >>> is_scikit_learns("sklearn.tree._tree.Tree"), is_scikit_learns("sklearn.feature_selection.f_classif")
     (True, True)
@@ -162,6 +162,6 @@ def is_scikit_learns(name: str) -> bool:
 
 
 def _computes(module: str) -> bool:
-    """Whether it is a module of scikit-learn, and none of those that open files or start processes."""
-    others = {"datasets", "externals", "tests", "conftest", "_testing"}
-    return module.startswith("sklearn.") and others.isdisjoint(module.split("."))
+    """Whether a module of scikit-learn is none of those that open files or start processes."""
+    dangerous = {"datasets", "externals", "tests", "conftest", "_testing"}
+    return module.startswith("sklearn.") and dangerous.isdisjoint(module.split("."))

@@ -25,9 +25,8 @@ T = TypeVar("T")
 class Torch:
     """A torch module as a model.
 
-    The module is put in eval mode and called without gradients. Rows of different shapes (bags, sequences)
-    are sorted by length and batched with rows of the very same shape, so that no padding can change an output. The
-    order is restored.
+    The module is put in eval mode and called without gradients. Rows of different shapes (bags, sequences) are batched
+    with rows of the same shape, so that no padding can change an output. Outputs come in the order of the rows.
 
     Parameters
     ----------
@@ -96,16 +95,15 @@ class Torch:
 
     @property
     def batch_size(self) -> int:
-        """How many rows to send at a time."""
         return self.batch
 
     @property
     def encode_inputs(self) -> Callable[[Any], Any] | None:
-        """Arrays and tensors of one shape travel as they are, and are masked on the device."""
+        """Sends arrays and tensors of one shape as they are, to be masked on the device; None where it cannot."""
         return stacking if self.collate is None and self.bags == "stack" else None
 
     def expect(self, inputs: Any) -> None:
-        """Bring an input to the device whose rows will come; a thread may do so while another runs the network."""
+        """Bring an input to the device before its rows are asked for; another thread may run the network meanwhile."""
         self._on_device(inputs)
 
     def __call__(self, batch: Any) -> Floats:
@@ -129,7 +127,7 @@ class Torch:
         return lambda: restored(order, answers())
 
     def _batches(self, batch: Any) -> Iterator[tuple[Sequence[int], Any]]:
-        """Batches of the module: the numbers of the rows that go together, and their inputs on the device."""
+        """The module's batches: the numbers of their rows, and the inputs on the device."""
         if isinstance(batch, MaskedBatch):
             yield from self._masked(batch)
             return
@@ -138,39 +136,39 @@ class Torch:
             yield index, self._inputs(rows, index)
 
     def _masked(self, batch: MaskedBatch) -> Iterator[tuple[Sequence[int], Any]]:
-        """Batches of rows that are masked on the device, those of several inputs together where they have one shape."""
+        """Batches of rows that are masked on the device; rows of several inputs go together if they have one shape."""
         together: list[torch.Tensor] = []
-        first = next_ = 0  # of the rows that go together, and after them
+        first = end = 0  # the numbers of the rows that go together are from ``first`` up to ``end``
 
-        def taken() -> Iterator[tuple[Sequence[int], Any]]:
+        def joined() -> Iterator[tuple[Sequence[int], Any]]:
             nonlocal first
             if together:
-                yield range(first, next_), self._moved(torch.cat(together))
+                yield range(first, end), self._moved(torch.cat(together))
             together.clear()
-            first = next_
+            first = end
 
         for rows in batch.pieces:
             inputs = self._on_device(rows.inputs)
             at = 0
             while at < len(rows):
-                some = inputs(rows.masks[at : at + self.batch - (next_ - first)], rows.level)
-                at += len(some)
-                if isinstance(some, list) or (together and together[0].shape[1:] != some.shape[1:]):
-                    yield from taken()
-                if isinstance(some, list):  # rows that differ in shape, as bags do from which images are removed
-                    yield from (
-                        ([first + i for i in index], self._inputs(some, index)) for index in self._buckets(some)
-                    )
-                    first = next_ = first + len(some)
+                masked = inputs(rows.masks[at : at + self.batch - (end - first)], rows.level)
+                at += len(masked)
+                if isinstance(masked, list):  # of several shapes, as bags without some of their images
+                    yield from joined()
+                    for index in self._buckets(masked):
+                        yield [first + i for i in index], self._inputs(masked, index)
+                    first = end = first + len(masked)
                     continue
-                together.append(some)
-                next_ += len(some)
-                if next_ - first == self.batch:
-                    yield from taken()
-        yield from taken()
+                if together and together[0].shape[1:] != masked.shape[1:]:
+                    yield from joined()
+                together.append(masked)
+                end += len(masked)
+                if end - first == self.batch:
+                    yield from joined()
+        yield from joined()
 
     def _on_device(self, inputs: Any) -> Callable[[BoolArray, int], Any]:
-        """What masks an input on the device; it travels there once."""
+        """An input that is masked on the device, to which it travels once."""
         if inputs not in self._placed:
             self._placed[inputs] = inputs.on(self.device)
         return self._placed[inputs]
@@ -203,7 +201,7 @@ class Torch:
         return [_stacked(row) if isinstance(row, list | tuple) else _tensor(row) for row in batch]
 
     def _buckets(self, rows: Any) -> Iterator[Sequence[int]]:
-        """Yield the numbers of the rows that go together."""
+        """Yield the numbers of the rows that go into one call of the module."""
         if self.bags == "list":
             yield from ((i,) for i in range(len(rows)))
             return
@@ -232,8 +230,8 @@ class Torch:
     def _moved(self, value: Any) -> Any:
         """Move tensors to the device; numbers take the precision of the weights."""
         if isinstance(value, torch.Tensor):
-            own = next((p.dtype for p in self.module.parameters() if p.is_floating_point()), torch.float32)
-            return value.to(self.device, own if value.is_floating_point() else None)
+            dtype = next((p.dtype for p in self.module.parameters() if p.is_floating_point()), torch.float32)
+            return value.to(self.device, dtype if value.is_floating_point() else None)
         if isinstance(value, Mapping):
             return {k: self._moved(v) for k, v in value.items()}
         if type(value) in (tuple, list):
@@ -255,7 +253,7 @@ def _tensor(value: Any) -> torch.Tensor:
 
 
 def _stacked(row: Sequence[Any]) -> torch.Tensor:
-    """One tensor of a row that is a list: numbers, or vectors or images of one shape, wherever they lie."""
+    """One tensor of a list of numbers, or of vectors or images of one shape."""
     if all(np.isscalar(item) or isinstance(item, list | tuple) for item in row):
         return _tensor(row)
     items = [_tensor(item) for item in row]
@@ -269,9 +267,9 @@ def _stacked(row: Sequence[Any]) -> torch.Tensor:
 
 
 class Background:
-    """Begins calls of a network in a thread of its own, so that whoever asks for one can go on.
+    """Begins calls of a network on a GPU in a thread of its own, so that the calling thread can go on.
 
-    To tell a GPU what to do takes time by itself, and a network may wait for the GPU in the middle of a call.
+    Launching a network's steps takes time by itself, and a network may wait for the GPU in the middle of a call.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -284,28 +282,28 @@ class Background:
             return begin(batch)
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "c2fa-device")
-        begun = self._thread.submit(begin, batch)
-        return lambda: begun.result()()
+        future = self._thread.submit(begin, batch)
+        return lambda: future.result()()
 
     def __reduce__(self) -> Any:
         return Background, (self.device,)
 
 
 def evaluating(module: torch.nn.Module) -> None:
-    """Put a module in eval mode; to ask each part costs less than to set the mode that all of them have already."""
+    """Put a module in eval mode, unless it is: checking each part costs less than setting its mode."""
     if any(part.training for part in module.modules()):
         module.eval()
 
 
 def restored(order: npt.ArrayLike, outputs: Floats) -> Floats:
-    """The outputs in the order of the rows, which went in another."""
+    """The outputs in the order of the rows, from those in another order."""
     result = np.empty_like(outputs)
     result[np.asarray(order, dtype=int)] = outputs
     return result
 
 
 def to_host(tensor: torch.Tensor) -> Callable[[], Floats]:
-    """Begin to bring numbers to the host; the function that is returned waits for them."""
+    """Begin to copy numbers to the host; the function that is returned waits for them."""
     tensor = tensor.detach()
     if not tensor.is_cuda:
         return lambda: np.asarray(tensor.double().cpu().numpy())
@@ -322,7 +320,7 @@ def to_host(tensor: torch.Tensor) -> Callable[[], Floats]:
 
 
 def tensor_of(outputs: Any) -> torch.Tensor:
-    """Return the tensor of outputs: the thing itself, its ``logits``, or the first of several."""
+    """Return the tensor of a module's outputs: the outputs themselves, their ``logits``, or the first of several."""
     tensor = getattr(outputs, "logits", outputs)
     if isinstance(tensor, Mapping) and "logits" in tensor:
         tensor = tensor["logits"]
@@ -334,18 +332,17 @@ def tensor_of(outputs: Any) -> torch.Tensor:
 
 
 def device_of(module: torch.nn.Module) -> torch.device:
-    """Return where a module's weights are."""
     first = next(itertools.chain(module.parameters(), module.buffers()), None)
     return torch.device("cpu") if first is None else first.device
 
 
 def precision(device: torch.device, autocast: torch.dtype | None) -> AbstractContextManager[Any]:
-    """Return the context of mixed precision, where it is wanted."""
+    """Return the context of mixed precision, or an empty one."""
     return nullcontext() if autocast is None else torch.autocast(device.type, autocast)
 
 
 def autocast_dtype(value: str | torch.dtype | None) -> torch.dtype | None:
-    """Return the dtype of mixed precision, or say which there are."""
+    """Return the dtype of mixed precision, or None for none."""
     dtype = getattr(torch, value, None) if isinstance(value, str) else value
     if value is not None and dtype not in (torch.bfloat16, torch.float16):
         raise ValueError(f"autocast must be 'bfloat16', 'float16' or None, not {value!r}")
@@ -355,7 +352,7 @@ def autocast_dtype(value: str | torch.dtype | None) -> torch.dtype | None:
 def weights_hash(module: torch.nn.Module) -> str:
     """Return a hash that changes when the weights do.
 
-    Large tensors give their sum and every k-th value: enough to notice training, and quick for billions.
+    Of large tensors it reads the sum and every k-th value: enough to notice training, and quick for billions.
     """
     digest = hashlib.sha256(repr(module).encode())
     for name, tensor in module.state_dict().items():
