@@ -16,13 +16,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from c2fa._system import Signals, did_you_mean
+from c2fa._system import Signals, at_least, did_you_mean
 from c2fa.asking.model import describe
 from c2fa.batch.isolation import AGAIN, UNANSWERED, Health, Isolation, NoAnswerError, Report, in_words
 from c2fa.batch.many import Recipe, many
 from c2fa.batch.overview import Explanations, NotExplainedError
 from c2fa.batch.packing import Item, Outcome, cut, packed, prediction_row, together
-from c2fa.batch.run import at_least
 from c2fa.batch.sources import Pick, source
 from c2fa.engines import Contact, Crew, Loads, RemoteModel, Serving, WorkerError, dumps, processes
 from c2fa.explainer import Explainer

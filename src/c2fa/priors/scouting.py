@@ -133,7 +133,7 @@ class Scout:
     def _called(self) -> str:
         if isinstance(self.model, Lazy):  # which is not loaded for its name
             return str(self.model.make)
-        return describe(self.model).name or str(getattr(self.model, "__name__", type(self.model).__name__))
+        return describe(self.model).name or describe(self.model).called
 
     def check(self, explainer: Explainer) -> None:
         """Refuse a model that cannot go ahead of the explainer's; of one that is to be made, ``ready`` does so."""
