@@ -55,8 +55,8 @@ class Explainer:
         takes what fits the kind of the input: a text, an image or a row of a table (``c2fa.maskers.Default``).
     method
         ``"owen"``, the default, whose values and base add up to the prediction; ``"shapley"``, the same without parts;
-        ``"c2fa"``, the paper's joint fit, which is meant where a preset or an option of its alone (``penalty``,
-        ``kernel``, …) is given; another method's name, or a method object.
+        ``"c2fa"``, the paper's joint fit, also where a preset or an option of its alone is given (``penalty``, …);
+        another method's name, or a method object.
     budget
         Model rows, every one of them counted, never exceeded: a number, which the method splits over the levels, or the
         rows of each level, coarse to fine (the prediction is one of the first level's); 200 by default. ``"$2.00"`` or
@@ -82,8 +82,7 @@ class Explainer:
         A file (or a ``Ledger``) that keeps every answer; a second run repeats none of them, nor does another process
         at the same time. It needs a name of the model: its ``name`` attribute or ``model_name``.
     output_names
-        Names of the outputs; by default the model's ``output_names``, else ``"output"`` where there is one and numbers
-        where there are several.
+        Names of the outputs; by default the model's ``output_names``, else numbers.
     outputs
         ``"all"`` keeps attributions for every output, ``"target"`` only for the target; ``"auto"`` keeps all up to 32.
     progress
@@ -95,8 +94,7 @@ class Explainer:
         What other inputs taught, ``c2fa.Prior.learn(explanations)`` or its file, or a cheap model that is asked about
         the same input first, ``c2fa.scout(model)``. It counts as far as this input's answers bear it out.
     options
-        The method's own options: ``kernel``, ``sampler``, ``penalty``, ``intercept``, ``solver``, …; an unknown one is
-        refused.
+        The method's own options: ``kernel``, ``sampler``, ``penalty``, ``intercept``, ``solver``, …
 
     Examples
     --------
@@ -231,10 +229,8 @@ class Explainer:
         """Explain every input of a list, of a DataFrame (its rows), of a Parquet or JSONL file, …
 
         Without a store the explanations are returned, in order; the place of an input that failed raises when it is
-        looked at. With ``workers=`` so many processes do what is not the model's work (see ``c2fa.batch.in_memory``).
-
-        With a store they go to a folder of Parquet shards, by as many worker processes as pay. What the folder has
-        already is not done again, so the same call continues a run that was stopped (see ``c2fa.batch.many``).
+        looked at (see ``c2fa.batch.in_memory``). With one they go to a folder of Parquet shards, and the same call
+        continues a run that was stopped (see ``c2fa.batch.many``).
         """
         from c2fa.batch.many import many
         from c2fa.batch.memory import in_memory
@@ -280,7 +276,7 @@ class Explainer:
             identity = identify(content, key, None if self.ledger is None else self.masker)
             cache = Cache(masked, self.on_error, identity, self.ledger, self.model_name or "")
         purse = Purse(None if self.money is None else self.money.amount)
-        return Queries(cache, _in_all(self.rows(masked, purse), masked), purse)
+        return Queries(cache, masked.rows_of(self.rows(masked, purse)), purse)
 
     def conversation(self, masked: Masked, queries: Queries) -> Conversation[Explanation]:
         """Ask about one input and return its explanation; whoever drives it decides on the batches."""
@@ -299,9 +295,8 @@ class Explainer:
         if isinstance(self.prior, Scout):  # which may have to be loaded, before anything is paid for
             self.prior.ready(self)
         tell = describe(self.model).outputs_of(masked.content, queries.cache.ledger, queries.cache.model_name)
-        itself = np.ones((1, structure.leaves), dtype=np.bool_)
-        asked = np.concatenate([itself, masked.beside]) if len(masked.beside) else itself
-        answer = yield Ask(structure.depth - 1, asked)
+        itself = np.ones(structure.leaves, dtype=np.bool_)
+        answer = yield Ask(structure.depth - 1, np.vstack([itself, *masked.beside]))
         if not answer.ok[0]:
             why = queries.left_out or "".join(queries.notes[-1:]) or "it is left out"
             raise QueryError(f"the model gave no usable answer for the input itself; nothing can be explained ({why})")
@@ -346,7 +341,7 @@ class Explainer:
             splits = stages(self.method, structure, rows, self.budget)
             yield from until_priced(ask, splits, self.money, self.model, queries)
             rows = self.rows(masked, queries.purse)
-            queries.budget = _in_all(rows, masked)
+            queries.budget = masked.rows_of(rows)
         column = int(np.flatnonzero(columns == target)[0])
         judge, splits = None, [rows]
         if self.until is not None:
@@ -371,13 +366,6 @@ class Explainer:
         cost = None if describe(self.model).cost is None else queries.purse.cost
         held = scale.notes(queries.answers[:, target]) if self.link.unit else ()
         notes = (*held, *describe(self.model).notes)
-        chosen = {
-            "masker": masked.chosen,
-            "masks": masked.by_level and "the paper's",
-            "until": None if self.until is None else str(self.until),
-            "prior": self.prior and self.prior.name,
-            "money": self.money and self.money.text,
-        }
         return Explanation(
             structure=structure,
             outputs=prediction,
@@ -401,12 +389,11 @@ class Explainer:
                 "seed": self.seed,
                 "link": self.link.name,
                 "model": self.model_name or describe(self.model).called,
-                **{name: str(value) for name, value in chosen.items() if value},
+                **({"masker": masked.chosen} if masked.chosen else {}),
+                **({"masks": "the paper's"} if masked.by_level else {}),
+                **({} if self.until is None else {"until": str(self.until)}),
+                **({} if self.prior is None else {"prior": self.prior.name}),
+                **({} if self.money is None else {"money": self.money.text}),
             },
             descriptors=descriptors,
         )
-
-
-def _in_all(rows: Sequence[int], masked: Masked) -> int:
-    """The model rows of an input with so many masks of each level, after its own and those beside it."""
-    return (1 + len(masked.beside) + sum(rows)) * masked.rows_per_mask

@@ -81,11 +81,11 @@ class Purse:
     free: int = 0
 
     def pay(self, cost: float, beside: float, masks: int) -> None:
-        """Masks were sent together, at a cost and at another beside it."""
-        self.cost += cost + beside
-        self.spent += cost + beside
+        """Masks were sent together at a cost, a part of which was for none of them."""
+        self.cost += cost
+        self.spent += cost
         self.beside += beside
-        self._see(cost, masks)
+        self._see(cost - beside, masks)
 
     def recall(self, costs: Iterable[float], beside: float) -> None:
         """Masks are known that had these costs, of an input for which so much was paid beside them in all."""

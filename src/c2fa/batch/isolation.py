@@ -226,7 +226,7 @@ class Isolation(Policy):
         """Count a batch, unless it is of another width than it should be."""
         checked = self._checked(batch, outputs)
         if not isinstance(checked, Failed):
-            self.report.cost += sum(share.paid for share in batch)
+            self.report.cost += sum(share.cost for share in batch)
             self._count(batch)
         return checked
 
@@ -247,16 +247,16 @@ class Isolation(Policy):
 
     def failed(self, batch: Sequence[Share], failure: Failed, ask: AskModel) -> Iterator[tuple[Share, Verdict]]:
         """Send the rows of each input alone."""
-        self.report.cost += sum(share.paid for share in batch)
+        self.report.cost += sum(share.cost for share in batch)
         self.health.failed()
 
         def resend(shares: Sequence[Share]) -> FloatArray:
-            before = sum(share.paid for share in shares)
+            before = sum(share.cost for share in shares)
             self.report.resent += sum(share.size for share in shares)
             try:
                 return ask(shares)
             finally:
-                self.report.cost += sum(share.paid for share in shares) - before
+                self.report.cost += sum(share.cost for share in shares) - before
 
         for share in batch:
             if share.job.ended:  # another share of it failed
@@ -281,7 +281,7 @@ class Isolation(Policy):
         if undecided or self.health.postpones(share):
             return PostponedError(in_words(failure.error))
         tried = 0
-        while tried < self.tries and share.job.queries.purse.affordable(share.paid) != 0:
+        while tried < self.tries and share.job.queries.purse.affordable(share.cost) != 0:
             tried += 1
             self.health.wait(failure.error, resend)
             reply = self._send(share, resend)
