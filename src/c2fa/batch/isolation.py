@@ -82,13 +82,12 @@ def in_words(error: BaseException) -> str:
 class Health:
     """What is known of a model: a row that it answered once, or the inputs that failed before it answered any.
 
-    It may be silent for ``patience`` seconds, and ``outputs_vary`` where other inputs may have another number of
-    outputs. ``on_answer`` is called at its first answer. The ``canary`` is the first row that it answered, or one that
-    ``find_canary`` makes, which it answered to someone else: a model that fails on it is down. Of each input that
-    failed before any was answered, ``suspects`` has a row: it, or the model, is to blame.
+    It may be silent for ``patience`` seconds; ``on_answer`` is called at its first answer. The ``canary`` is the first
+    row that it answered, here or, by ``find_canary``, elsewhere: a model that fails on it is down. ``suspects`` has a
+    row of each input that failed before any was answered: the input is to blame, or the model.
 
-    ``widths`` has some inputs for each number of outputs that the model gave when it was asked about one input alone.
-    The number that most have is the model's: a batch has as many for all, and another may be that of one bad input.
+    ``widths`` has some inputs for each number of outputs that the model gave for one input alone. The number that most
+    have is the model's, unless ``outputs_vary``; a bad input may have another.
     """
 
     patience: float = 60.0
