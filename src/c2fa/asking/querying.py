@@ -319,7 +319,7 @@ class Queries:
         return np.ascontiguousarray(inputs) if isinstance(inputs, np.ndarray) else inputs
 
     def record(self, pending: Pending, reply: FloatArray | Failed, cost: float = 0.0, beside: float = 0.0) -> None:
-        """Check what came back for rows, keep what is good, and raise or note what is not; the cost holds ``beside``."""
+        """Check what came back for rows, keep what is good, and raise or note what is not."""
         cache = self.cache
         self.purse.pay(cost, beside, len(pending))
         self.sent += len(pending) * self.rows_per_mask
