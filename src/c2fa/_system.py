@@ -12,7 +12,7 @@ import socket
 import stat
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import lru_cache
@@ -70,6 +70,20 @@ def did_you_mean(word: Any, words: Iterable[str]) -> str:
     names = {name.casefold(): name for name in words}
     near = get_close_matches(str(word).casefold(), names, 1)
     return f"; did you mean {names[near[0]]!r}?" if near else ""
+
+
+def check_word(name: str, value: Any, words: Sequence[str]) -> None:
+    """Refuse an option that is none of its words."""
+    if not (isinstance(value, str) and value in words):
+        near = did_you_mean(value, words)
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, words))}; got {value!r}{near}")
+
+
+def at_least(name: str, value: Any, least: int) -> int:
+    """The value of an option, refused unless it is a whole number that is large enough."""
+    if not is_whole(value) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}")
+    return int(value)
 
 
 def is_whole(value: Any) -> bool:

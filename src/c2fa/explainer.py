@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
-from c2fa._system import did_you_mean, is_whole
+from c2fa._system import at_least, check_word
 from c2fa._version import __version__
 from c2fa.asking.driver import Job, drive
 from c2fa.asking.fingerprint import check_masker, identify
@@ -20,21 +20,21 @@ from c2fa.asking.inert import Moving
 from c2fa.asking.ledger import Ledger
 from c2fa.asking.links import ensure, on_scale
 from c2fa.asking.masking import Masked, Masker, check_masked, check_takes_one
-from c2fa.asking.model import Model, Shell, Target, describe, resolve_target
+from c2fa.asking.model import Model, Shell, Target, describe, names_of, resolve_target
 from c2fa.asking.querying import Ask, Cache, Conversation, OnError, Queries
 from c2fa.asking.replies import QueryError
 from c2fa.asking.spending import Purse
 from c2fa.diagnosing import diagnose
 from c2fa.explanation import Explanation
 from c2fa.maskers import Array, Bag, Custom, Default, ImageBag, Tabular, Text, TimeSeries
-from c2fa.methods import BaseMethod, Task, make, options_of
+from c2fa.methods import Attribution, BaseMethod, Task, make, options_of
 from c2fa.methods.budget import masks_of, rows_and_money
 from c2fa.methods.c2fa import PAPER
 from c2fa.models.loading import is_made, wrap
 from c2fa.priors import Prior, Scout
 from c2fa.showing.progress import Bar
 from c2fa.solvers.expected import Expectation, expected_part
-from c2fa.stopping import Judge, Rule, as_rule, in_stages, until_priced
+from c2fa.stopping import Judge, Rule, as_rule, in_stages, stages, until_priced
 from c2fa.structure import IntArray
 from c2fa.views.descriptors import Descriptors, FromPrior
 
@@ -55,30 +55,25 @@ class Explainer:
         takes what fits the kind of the input: a text, an image or a row of a table (``c2fa.maskers.Default``).
     method
         ``"owen"``, the default, whose values and base add up to the prediction; ``"shapley"``, the same without parts;
-        ``"c2fa"``, the paper's joint fit, which is meant where a preset or an option of its alone (``penalty``,
-        ``kernel``, …) is given; another method's name, or a method object.
+        ``"c2fa"``, the paper's joint fit, also where a preset or an option of its alone is given (``penalty``, …);
+        another method's name, or a method object.
     budget
-        Model rows, every one of them counted, never exceeded: a number that the method splits over the levels, or a
-        tuple with the rows of each level, coarse to fine (the prediction itself is one of the first level's). None, the
-        default, is 200 rows. ``"$2.00"`` or ``"2 credits"`` is money for each input, in whatever unit the model's
-        ``cost`` counts: it buys rows at the price of the first, 10,000 at most, and none when it is spent.
+        Model rows, every one of them counted, never exceeded: a number, which the method splits over the levels, or the
+        rows of each level, coarse to fine (the prediction is one of the first level's); 200 by default. ``"$2.00"`` or
+        ``"2 credits"`` is money for each input, in the unit of the model's ``cost``: it buys 10,000 rows at most.
     target
         The output to explain: an index, a name, or None for the predicted class.
     seed
-        The same seed gives the same input the same masks: in every process, whatever the batch size, the method that
-        draws them or the inputs beside it. Other inputs get masks of their own. Inputs are told apart by a hash of
-        their contents, the masker left aside, or by their key where they cannot be hashed; those that have neither
-        share the masks of the seed.
+        The same seed gives the same input the same masks, in every process and whatever is explained beside it. Other
+        inputs get masks of their own: they are told apart by a hash of their contents, or by their key.
     until
-        A rule by which to stop before the budget is spent, such as ``c2fa.until.top(3)`` (the three most important
-        leaves are settled) or ``c2fa.until.stderr(0.01)``, short ``"top3"`` and ``"stderr:0.01"``; see
-        ``c2fa.until``. None spends the budget.
+        A rule by which to stop before the budget is spent: ``c2fa.until.top(3)``, short ``"top3"``, once the three most
+        important leaves are settled, or ``c2fa.until.stderr(0.01)``, short ``"stderr:0.01"``.
     link
         The scale that attributions add up on: ``"identity"`` is the model's own output, ``"logit"`` the log-odds of a
-        probability (also of a model that returns its logarithm, and says so by ``log_probabilities``), ``"log"`` the
-        logarithm of an output of at least 0. Fit, standard errors, diagnostics and ``until`` are on that scale; the
-        ledger keeps the model's own answers, so that another link asks nothing again. A probability is held 1e-7 off 0
-        and 1, an output under ``"log"`` at 1e-7 of the largest for the input itself.
+        probability (also of a model that says by ``log_probabilities`` that it returns its logarithm), ``"log"`` the
+        logarithm. A probability is held 1e-7 off 0 and 1, an output under ``"log"`` at 1e-7 of that for the input
+        itself. A ledger keeps the model's own answers, so that another link asks nothing again.
     batch_size
         Rows sent to the model at a time; by default 64, or what a model behind HTTP says keeps its connections busy.
     on_error
@@ -87,23 +82,19 @@ class Explainer:
         A file (or a ``Ledger``) that keeps every answer; a second run repeats none of them, nor does another process
         at the same time. It needs a name of the model: its ``name`` attribute or ``model_name``.
     output_names
-        Names of the outputs; by default the model's ``output_names``, else ``"output"`` where there is one and numbers
-        where there are several.
+        Names of the outputs; by default the model's ``output_names``, else numbers.
     outputs
         ``"all"`` keeps attributions for every output, ``"target"`` only for the target; ``"auto"`` keeps all up to 32.
     progress
         Whether work of over a second shows a progress bar; None, the default, shows one in notebooks and terminals.
     preset
         ``"paper"`` for what the paper does to the letter, as far as the method has the options; single ones may still
-        be given. Masks are then the paper's too, whatever the method: an image is removed from a bag where it is masked
-        as a whole, and never by masks of its super-pixels.
+        be given. Masks are the paper's too: an image is removed from a bag only where it is masked as a whole.
     prior
-        What other inputs taught, or the file where it is: ``c2fa.Prior.learn(explanations)``; or a cheap model that is
-        asked about the same input first, ``c2fa.scout(model)``. It counts as far as this input's answers bear it out,
-        and ``from_prior`` of the explanation tells how much of each value it is.
+        What other inputs taught, ``c2fa.Prior.learn(explanations)`` or its file, or a cheap model that is asked about
+        the same input first, ``c2fa.scout(model)``. It counts as far as this input's answers bear it out.
     options
-        The method's own options: ``kernel``, ``sampler``, ``penalty``, ``intercept``, ``solver``, …; an unknown one is
-        refused.
+        The method's own options: ``kernel``, ``sampler``, ``penalty``, ``intercept``, ``solver``, …
 
     Examples
     --------
@@ -148,22 +139,19 @@ class Explainer:
             of_the_fit = set(options_of("c2fa")) - set(options_of("owen"))
             method = "c2fa" if preset is not None or of_the_fit & set(options) else "owen"
         if preset is not None:
-            _check_word("preset", preset, ["paper"])
+            check_word("preset", preset, ["paper"])
             options = {**{k: v for k, v in PAPER.items() if k in options_of(method)}, **options}
-        _check_word("on_error", on_error, ("raise", "drop"))
-        _check_word("outputs", outputs, ("auto", "all", "target"))
+        check_word("on_error", on_error, ("raise", "drop"))
+        check_word("outputs", outputs, ("auto", "all", "target"))
         if batch_size is None:
             batch_size = describe(model).batch_size or 64
-        if not (is_whole(batch_size) and batch_size > 0):
-            raise ValueError(f"batch_size must be a whole number above 0; got {batch_size!r}")
-        if not (is_whole(seed) and seed >= 0):
-            raise ValueError(f"seed must be a whole number of at least 0; got {seed!r}")
+        self.batch_size, self.seed = at_least("batch_size", batch_size, 1), at_least("seed", seed, 0)
         self.model: Model = model
         self.masker, self.preset = masker, preset
         self.method = make(method, options, also=Explainer.__init__.__kwdefaults__ or ())
         self.method_name = method if isinstance(method, str) else type(method).__name__
         self.budget, self.money = rows_and_money(budget)
-        self._check_money()
+        self._with()
         self.until = None if until is None else as_rule(until)
         self.link = ensure(link, log_probabilities=str(link) == "logit" and describe(model).log_probabilities)
         self.prior = prior if isinstance(prior, Prior | Scout | None) else Prior.load(prior)
@@ -175,8 +163,7 @@ class Explainer:
                 "it early; use another method, or until=None"
             )
         self.target: Target = target
-        self.seed, self.batch_size, self.on_error = int(seed), int(batch_size), on_error
-        self.outputs, self.progress = outputs, progress
+        self.on_error, self.outputs, self.progress = on_error, outputs, progress
         if isinstance(output_names, str) or not isinstance(output_names, Iterable | None):
             raise TypeError(f"output_names must be a list of names, one for each output; got {output_names!r}")
         if not isinstance(model_name, str | None):
@@ -242,10 +229,8 @@ class Explainer:
         """Explain every input of a list, of a DataFrame (its rows), of a Parquet or JSONL file, …
 
         Without a store the explanations are returned, in order; the place of an input that failed raises when it is
-        looked at. With ``workers=`` so many processes do what is not the model's work (see ``c2fa.batch.in_memory``).
-
-        With a store they go to a folder of Parquet shards, by as many worker processes as pay. What the folder has
-        already is not done again, so the same call continues a run that was stopped (see ``c2fa.batch.many``).
+        looked at (see ``c2fa.batch.in_memory``). With one they go to a folder of Parquet shards, and the same call
+        continues a run that was stopped (see ``c2fa.batch.many``).
         """
         from c2fa.batch.many import many
         from c2fa.batch.memory import in_memory
@@ -254,32 +239,23 @@ class Explainer:
             return in_memory(self, inputs, **options)
         return many(self, inputs, store, **options)
 
-    @property
-    def name_of_model(self) -> str:
-        """What provenance calls the model: the name that it was given, or that of its function or type."""
-        return self.model_name or str(getattr(self.model, "__name__", type(self.model).__name__))
-
     def with_model(self, model: Any) -> Explainer:
         """The same explainer around another model, or around another one inside a shell."""
-        made = copy.copy(self)
-        made.model = self.model.around(model) if isinstance(self.model, Shell) else model
-        made._check_money()
-        return made
+        return self._with(model=self.model.around(model) if isinstance(self.model, Shell) else model)
 
     def with_prior(self, prior: Prior | Scout | None, budget: int | Sequence[int] | str | None = None) -> Explainer:
         """The same explainer with what other inputs taught, and another budget where one is given."""
         self.check_prior(prior)
-        made = copy.copy(self)
-        made.prior = prior
-        if budget is not None:
-            made.budget, made.money = rows_and_money(budget)
-            made._check_money()
-        return made
+        rows, money = (self.budget, self.money) if budget is None else rows_and_money(budget)
+        return self._with(prior=prior, budget=rows, money=money)
 
-    def _check_money(self) -> None:
-        """Refuse money for a model that counts no cost; one that is still to be made is looked at where it is made."""
-        if self.money is not None and is_made(self.model):
-            self.money.check(self.model)
+    def _with(self, **parts: Any) -> Explainer:
+        """The same explainer with other parts; one that is to be paid in money needs a model that counts its cost."""
+        made = copy.copy(self)
+        vars(made).update(parts)
+        if made.money is not None and is_made(made.model):  # else it is looked at where it is made
+            made.money.check(made.model)
+        return made
 
     def under(self, masked: Masked) -> Masked:
         """An input that is ready to be masked, under the masks of the preset."""
@@ -300,7 +276,7 @@ class Explainer:
             identity = identify(content, key, None if self.ledger is None else self.masker)
             cache = Cache(masked, self.on_error, identity, self.ledger, self.model_name or "")
         purse = Purse(None if self.money is None else self.money.amount)
-        return Queries(cache, _in_all(self.rows(masked, purse), masked), purse)
+        return Queries(cache, masked.rows_of(self.rows(masked, purse)), purse)
 
     def conversation(self, masked: Masked, queries: Queries) -> Conversation[Explanation]:
         """Ask about one input and return its explanation; whoever drives it decides on the batches."""
@@ -319,23 +295,16 @@ class Explainer:
         if isinstance(self.prior, Scout):  # which may have to be loaded, before anything is paid for
             self.prior.ready(self)
         tell = describe(self.model).outputs_of(masked.content, queries.cache.ledger, queries.cache.model_name)
-        itself = np.ones((1, structure.leaves), dtype=np.bool_)
-        asked = np.concatenate([itself, masked.beside]) if len(masked.beside) else itself
-        answer = yield Ask(structure.depth - 1, asked)
+        itself = np.ones(structure.leaves, dtype=np.bool_)
+        answer = yield Ask(structure.depth - 1, np.vstack([itself, *masked.beside]))
         if not answer.ok[0]:
-            reason = queries.left_out or "".join(queries.notes[-1:])
-            reason = reason and f" ({reason})"
-            raise QueryError(
-                f"the model gave no usable answer for the input itself, so nothing can be explained{reason}"
-            )
+            why = queries.left_out or "".join(queries.notes[-1:]) or "it is left out"
+            raise QueryError(f"the model gave no usable answer for the input itself; nothing can be explained ({why})")
         prediction = answer.outputs[0]
         told = tell(answer.outputs[1:])
         rows = self.rows(masked, queries.purse)  # which refuses too little money, before a scout is paid
         queries.notes += told.notes
-        given = self.output_names or told.names  # which some servers tell in their answers
-        names = tuple(map(str, given or (range(len(prediction)) if len(prediction) > 1 else ("output",))))
-        if len(names) != len(prediction):
-            raise ValueError(f"{len(names)} output names for a model with {len(prediction)} outputs; give one for each")
+        names = names_of(prediction, self.output_names or told.names)
         target = resolve_target(self.target, prediction, names)
         columns = np.arange(len(prediction))
         if self.outputs == "target" or (self.outputs == "auto" and len(prediction) > 32):
@@ -364,17 +333,23 @@ class Explainer:
             expected=expected,
             at_once=not masked.by_level,
         )
+
+        def ask(some: tuple[int, ...]) -> Conversation[Attribution]:
+            return on_scale(self.method(replace(task, budget=some)), scale)
+
         if self.money is not None:
-            yield from on_scale(until_priced(self.method, task, self.money, self.model, queries), scale)
+            splits = stages(self.method, structure, rows, self.budget)
+            yield from until_priced(ask, splits, self.money, self.model, queries)
             rows = self.rows(masked, queries.purse)
-            task, queries.budget = replace(task, budget=rows), _in_all(rows, masked)
+            queries.budget = masked.rows_of(rows)
         column = int(np.flatnonzero(columns == target)[0])
-        judge: Judge | None = None
+        judge, splits = None, [rows]
+        if self.until is not None:
+            money = "" if self.money is None else self.money.text
+            judge = Judge(self.until, masked, column, lambda: queries.used, queries.budget, money)
+            splits = stages(self.method, structure, rows, self.budget)
         try:
-            if self.until is not None:
-                money = "" if self.money is None else self.money.text
-                judge = Judge(self.until, masked, column, lambda: queries.used, queries.budget, money)
-            found, rows = yield from on_scale(in_stages(self.method, task, judge, self.budget), scale)
+            found, rows = yield from in_stages(ask, splits, judge)
         except QueryError as error:
             if not queries.unpaid:
                 raise
@@ -413,7 +388,7 @@ class Explainer:
                 "budget": list(rows),
                 "seed": self.seed,
                 "link": self.link.name,
-                "model": self.name_of_model,
+                "model": self.model_name or describe(self.model).called,
                 **({"masker": masked.chosen} if masked.chosen else {}),
                 **({"masks": "the paper's"} if masked.by_level else {}),
                 **({} if self.until is None else {"until": str(self.until)}),
@@ -422,15 +397,3 @@ class Explainer:
             },
             descriptors=descriptors,
         )
-
-
-def _in_all(rows: Sequence[int], masked: Masked) -> int:
-    """The model rows of an input with so many masks of each level, after its own and those beside it."""
-    return (1 + len(masked.beside) + sum(rows)) * masked.rows_per_mask
-
-
-def _check_word(name: str, value: Any, words: Sequence[str]) -> None:
-    """Refuse an option that is none of its words."""
-    if not (isinstance(value, str) and value in words):
-        near = did_you_mean(value, words)
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, words))}; got {value!r}{near}")

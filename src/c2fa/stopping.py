@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -22,8 +22,8 @@ from c2fa.asking.masking import Masked
 from c2fa.asking.model import Model
 from c2fa.asking.querying import BudgetError, Conversation, Queries
 from c2fa.asking.replies import QueryError, Till
-from c2fa.asking.spending import MOST_ROWS, Money
-from c2fa.methods.base import Attribution, BaseMethod, Task
+from c2fa.asking.spending import Money
+from c2fa.methods.base import Attribution, BaseMethod
 from c2fa.methods.budget import Budget
 from c2fa.showing.printing import singular
 from c2fa.structure import FloatArray, IntArray, Structure
@@ -253,27 +253,34 @@ class Judge:
         return f"spent the whole budget of {whole} rows: {self.verdict.why}"
 
 
+AskRows: TypeAlias = Callable[[tuple[int, ...]], Conversation[Attribution]]
+"""Asks as a method does under so many masks of each level; what was asked before costs nothing when it comes again."""
+
+
 def in_stages(
-    method: BaseMethod, task: Task, judge: Judge | None, budget: Budget
+    ask: AskRows, splits: Sequence[tuple[int, ...]], judge: Judge | None
 ) -> Conversation[tuple[Attribution, tuple[int, ...]]]:
-    """Ask stage by stage until the rule is content, or all at once where there is none; what is known costs nothing."""
-    for rows in () if judge is None else stages(method, task.structure, task.budget, budget)[:-1]:
+    """Ask for more and more masks until the rule, if there is one, is content, and for the last at the most."""
+    *first, last = splits
+    for rows in first:
         try:
-            found = yield from method(replace(task, budget=rows))
+            found = yield from ask(rows)
         except (QueryError, BudgetError):  # too few rows so far: for a ranking, or because all were dropped
             continue
         if judge is not None and judge(found):
             return found, rows
-    found = yield from method(task)
+    found = yield from ask(last)
     if judge is not None:
         judge.early = False
         judge(found)
-    return found, task.budget
+    return found, last
 
 
-def until_priced(method: BaseMethod, task: Task, money: Money, model: Model, queries: Queries) -> Conversation[None]:
-    """Ask stage by stage until a row has a price: what is known for nothing does not tell how many the money buys."""
-    for rows in stages(method, task.structure, task.budget, MOST_ROWS):
+def until_priced(
+    ask: AskRows, splits: Sequence[tuple[int, ...]], money: Money, model: Model, queries: Queries
+) -> Conversation[None]:
+    """Ask for more and more masks until a row has a price, for what is known for nothing does not tell it."""
+    for rows in splits:
         if queries.purse.price:
             return
         if queries.sent and not Till.of(model).has_cost:
@@ -282,7 +289,7 @@ def until_priced(method: BaseMethod, task: Task, money: Money, model: Model, que
                 "in rows"
             )
         with contextlib.suppress(QueryError, BudgetError):  # too few rows so far, which more may mend
-            yield from method(replace(task, budget=rows))
+            yield from ask(rows)
 
 
 def stages(method: BaseMethod, structure: Structure, rows: tuple[int, ...], budget: Budget) -> list[tuple[int, ...]]:

@@ -146,8 +146,8 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
     xs = inputs(4)
     for given, error, said in (
         ({"engine": "spark"}, ValueError, "engine must be 'processes', 'ray', 'dask' or 'serial'"),
-        ({"tries": 0}, ValueError, "tries must be a whole number of at least 1, not 0"),
-        ({"precision": "half"}, ValueError, "precision must be 'float32' or 'float64'"),
+        ({"tries": 0}, ValueError, "tries must be a whole number of at least 1; got 0"),
+        ({"precision": "half"}, ValueError, "precision must be one of 'float32', 'float64'"),
         ({"views": "some"}, ValueError, "views must be"),
         ({"timeout": 1.0}, ValueError, "needs a process with the model that can be ended: engine='serial'"),
         ({"shard_size": -1}, ValueError, "shard_size must be a whole number of at least 1"),

@@ -539,7 +539,7 @@ def test_it_goes_on_after_kill_9_and_repeats_no_query(tmp_path):
         ({"seeds": 0}, "seeds must be their number"),
         ({"seeds": 2**63}, "seeds must be their number, 1 to a million"),
         ({"metrics": "deletion"}, "metrics must be a list"),
-        ({"batch_size": 0}, "batch_size must be a whole number above 0"),
+        ({"batch_size": 0}, "batch_size must be a whole number of at least 1"),
         ({"keys": {0: "a", 1: "b"}}, "keys must be a list with one for each input; got {0: 'a'"),
         ({"keys": -1.5}, r"keys must be a list with one for each input; got -1\.5"),
     ],

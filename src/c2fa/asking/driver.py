@@ -48,7 +48,7 @@ class Job(Generic[T]):
 class Share:
     """A job's share of a batch: some of its rows, their masked inputs, and what asking about them has cost.
 
-    ``beside`` is what was paid for no answer to them: for calls that failed before, or for what came before the rows.
+    ``beside`` is the part of the cost that was for no answer: for calls that failed, or for what came before the rows.
     """
 
     job: Job[Any]
@@ -61,11 +61,6 @@ class Share:
     def size(self) -> int:
         """The rows that the model receives."""
         return len(self.rows) * self.job.queries.rows_per_mask
-
-    @property
-    def paid(self) -> float:
-        """All that was paid for it."""
-        return self.cost + self.beside
 
 
 AskModel: TypeAlias = Callable[[Sequence[Share]], FloatArray]
@@ -315,8 +310,8 @@ class _Driver(Generic[T]):
             return call.outputs()
         finally:
             for share in batch:
-                share.beside = share.paid + call.beside * share.size / call.rows
-                share.cost = (call.cost - call.beside) * share.size / call.rows
+                share.beside = share.cost + call.beside * share.size / call.rows
+                share.cost += call.cost * share.size / call.rows
 
     def _receive(self, batch: list[Share], reply: Received) -> None:
         """Keep a batch's answers, or what the policy makes of its failure."""

@@ -174,6 +174,10 @@ class Masked:
         """The name of each level's features, coarse to fine: sentences, words."""
         return self.view.level_names(self.structure)
 
+    def rows_of(self, masks: Sequence[int]) -> int:
+        """The model's rows under so many masks of each level, with its own and those beside it."""
+        return (1 + len(self.beside) + sum(masks)) * self.rows_per_mask
+
 
 @runtime_checkable
 class TextInputs(Protocol):

@@ -70,6 +70,11 @@ class Description:
         return self._own("name")
 
     @property
+    def called(self) -> str:
+        """What people call a model without a name: its function, or its type."""
+        return str(self._own("__name__") or type(self.model).__name__)
+
+    @property
     def output_names(self) -> tuple[str, ...]:
         """The names of the outputs, such as classes."""
         return tuple(map(str, self._own("output_names") or ()))
@@ -297,6 +302,14 @@ def cut_answers(cut: int, written: int, tokens: int) -> tuple[str, ...]:
 
 Target: TypeAlias = int | str | Callable[[tuple[str, ...]], int | None] | None
 """Which output is explained: its index, its name, a function of all names, or None for the predicted class."""
+
+
+def names_of(outputs: FloatArray, given: tuple[str, ...]) -> tuple[str, ...]:
+    """What a model's outputs are called: as given, by their numbers, or "output" where there is one."""
+    names = given or (tuple(map(str, range(len(outputs)))) if len(outputs) > 1 else ("output",))
+    if len(names) != len(outputs):
+        raise ValueError(f"{len(names)} output names for a model with {len(outputs)} outputs; give one for each")
+    return names
 
 
 def resolve_target(target: Target, outputs: FloatArray, names: tuple[str, ...]) -> int:

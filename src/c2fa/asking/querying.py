@@ -159,10 +159,7 @@ class Cache:
         ]
 
     def put(self, rows: Mapping[Key, FloatArray | None], cost: float = 0.0, beside: float = 0.0) -> None:
-        """Keep answers, None for a row that was dropped, what each cost, and what was paid beside them all.
-
-        The driver writes them to the ledger.
-        """
+        """Keep answers, None for a row that was dropped, and what they cost; the driver writes them to the ledger."""
         self.known.update(rows)
         costs = dict.fromkeys(rows, cost) if cost else {}
         if beside:
@@ -243,10 +240,7 @@ class Queries:
         return any(key in self.cache.under_way for key in self.awaits)
 
     def _question(self, ask: Ask) -> tuple[BoolArray, int, list[Key]]:
-        """The masks of leaves that a question is put in, by which an input has one name at all levels, and their keys.
-
-        They are computed once although planning and answering both need them.
-        """
+        """The masks of a question in leaves, by which an input has one name at all levels, and their keys."""
         if self._last_question is None or self._last_question[0] is not ask:
             structure = self.cache.masked.structure
             masks, level = structure.expand(ask.masks, ask.level), structure.depth - 1
@@ -325,7 +319,7 @@ class Queries:
         return np.ascontiguousarray(inputs) if isinstance(inputs, np.ndarray) else inputs
 
     def record(self, pending: Pending, reply: FloatArray | Failed, cost: float = 0.0, beside: float = 0.0) -> None:
-        """Check what came back for rows that were sent at a cost, and keep what is good; raise or note what is not."""
+        """Check what came back for rows, keep what is good, and raise or note what is not."""
         cache = self.cache
         self.purse.pay(cost, beside, len(pending))
         self.sent += len(pending) * self.rows_per_mask
@@ -336,7 +330,7 @@ class Queries:
         drop = cache.on_error == "drop" and not interrupted
         answered = zip(pending.keys, outputs, good.tolist(), strict=True)
         rows = {key: row if fine else None for key, row, fine in answered if fine or drop}
-        cache.put(rows, cost / len(pending), beside)
+        cache.put(rows, (cost - beside) / len(pending), beside)
         self._use(rows)
         if bad is None or interrupted:
             return
@@ -383,11 +377,7 @@ class Queries:
 
 
 def mark(asked: Sequence[tuple[Queries, Pending]]) -> list[Pending]:
-    """Mark rows that are about to be sent in their ledgers; leave out those that another process has marked.
-
-    No process waits for another that waits for it: marks are set for one batch, right before it is sent, and taken away
-    when it is back; and a process waits for others' rows only when nothing of its own is to be sent or under way.
-    """
+    """Mark rows that are about to be sent in their ledgers; leave out those that another process has marked."""
     names: dict[Ledger, list[Name]] = {}
     for queries, pending in asked:
         if queries.cache.ledger is not None:

@@ -67,9 +67,9 @@ class Money:
 class Purse:
     """What the rows of one conversation may cost, and have cost; ``money`` is None for any amount.
 
-    ``cost`` is what this conversation paid, and ``spent`` counts against the money: what was paid before for rows from
-    the ledger is in it. ``beside`` is how much was for no row, such as an answer that was written first, and ``price``
-    the most that one of the ``priced`` masks has cost so far.
+    ``cost`` is what this conversation paid; ``spent``, which counts against the money, has what rows from the ledger
+    cost before too. ``beside`` is the part for no row, such as for an answer that was written first. ``price`` is the
+    most that one of the ``priced`` masks has cost; ``free`` masks cost nothing.
     """
 
     money: float | None = None
@@ -81,11 +81,11 @@ class Purse:
     free: int = 0
 
     def pay(self, cost: float, beside: float, masks: int) -> None:
-        """Masks were sent together, at a cost and at another beside it."""
-        self.cost += cost + beside
-        self.spent += cost + beside
+        """Masks were sent together at a cost, a part of which was for none of them."""
+        self.cost += cost
+        self.spent += cost
         self.beside += beside
-        self._see(cost, masks)
+        self._see(cost - beside, masks)
 
     def recall(self, costs: Iterable[float], beside: float) -> None:
         """Masks are known that had these costs, of an input for which so much was paid beside them in all."""
@@ -103,11 +103,11 @@ class Purse:
             self.free += masks
 
     def affordable(self, unsettled: float = 0.0) -> int | None:
-        """How many masks may be sent at once while none is under way; None where money is no matter.
+        """How many masks may be sent at once while none is under way; None where there is no limit.
 
-        As many as have a known price, but no more than half of those that the rest pays for at the price of the
-        dearest, and one at the least: so that the money is exceeded by no more than a row, unless those that are sent
-        at once cost more than twice as much on average as any before. ``unsettled`` was paid and is not counted yet.
+        That is one at least, and no more than were priced so far, nor than half of what is left pays for at the highest
+        price. So the money is exceeded by one row at most, unless those sent together cost over twice as much on
+        average as any before. ``unsettled`` was paid and is not counted yet.
         """
         if self.money is None:
             return None

@@ -82,13 +82,12 @@ def in_words(error: BaseException) -> str:
 class Health:
     """What is known of a model: a row that it answered once, or the inputs that failed before it answered any.
 
-    It may be silent for ``patience`` seconds, and ``outputs_vary`` where other inputs may have another number of
-    outputs. ``on_answer`` is called at its first answer. The ``canary`` is the first row that it answered, or one that
-    ``find_canary`` makes, which it answered to someone else: a model that fails on it is down. Of each input that
-    failed before any was answered, ``suspects`` has a row: it, or the model, is to blame.
+    It may be silent for ``patience`` seconds; ``on_answer`` is called at its first answer. The ``canary`` is the first
+    row that it answered, here or, by ``find_canary``, elsewhere: a model that fails on it is down. ``suspects`` has a
+    row of each input that failed before any was answered: the input is to blame, or the model.
 
-    ``widths`` has some inputs for each number of outputs that the model gave when it was asked about one input alone.
-    The number that most have is the model's: a batch has as many for all, and another may be that of one bad input.
+    ``widths`` has some inputs for each number of outputs that the model gave for one input alone. The number that most
+    have is the model's, unless ``outputs_vary``; a bad input may have another.
     """
 
     patience: float = 60.0
@@ -226,7 +225,7 @@ class Isolation(Policy):
         """Count a batch, unless it is of another width than it should be."""
         checked = self._checked(batch, outputs)
         if not isinstance(checked, Failed):
-            self.report.cost += sum(share.paid for share in batch)
+            self.report.cost += sum(share.cost for share in batch)
             self._count(batch)
         return checked
 
@@ -247,16 +246,16 @@ class Isolation(Policy):
 
     def failed(self, batch: Sequence[Share], failure: Failed, ask: AskModel) -> Iterator[tuple[Share, Verdict]]:
         """Send the rows of each input alone."""
-        self.report.cost += sum(share.paid for share in batch)
+        self.report.cost += sum(share.cost for share in batch)
         self.health.failed()
 
         def resend(shares: Sequence[Share]) -> FloatArray:
-            before = sum(share.paid for share in shares)
+            before = sum(share.cost for share in shares)
             self.report.resent += sum(share.size for share in shares)
             try:
                 return ask(shares)
             finally:
-                self.report.cost += sum(share.paid for share in shares) - before
+                self.report.cost += sum(share.cost for share in shares) - before
 
         for share in batch:
             if share.job.ended:  # another share of it failed
@@ -281,7 +280,7 @@ class Isolation(Policy):
         if undecided or self.health.postpones(share):
             return PostponedError(in_words(failure.error))
         tried = 0
-        while tried < self.tries and share.job.queries.purse.affordable(share.paid) != 0:
+        while tried < self.tries and share.job.queries.purse.affordable(share.cost) != 0:
             tried += 1
             self.health.wait(failure.error, resend)
             reply = self._send(share, resend)

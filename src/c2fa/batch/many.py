@@ -11,10 +11,11 @@ from os import PathLike
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from c2fa import engines
+from c2fa._system import at_least, check_word
 from c2fa.asking.masking import Masker
 from c2fa.asking.model import Model, Shell
 from c2fa.batch.records import Precision, Views, arrow
-from c2fa.batch.run import Lesson, Run, at_least
+from c2fa.batch.run import Lesson, Run
 from c2fa.batch.sources import Pick, source
 from c2fa.batch.store import Store, settings_of
 from c2fa.batch.worker import MakeWorker
@@ -234,10 +235,8 @@ def many(
         raise ValueError(
             "models='here' is for engine='processes', and a model that has the GPU it wants: leave out gpus="
         )
-    if precision not in ("float32", "float64"):
-        raise ValueError(f"precision must be 'float32' or 'float64', not {precision!r}")
-    if views not in ("auto", "all", "none"):
-        raise ValueError(f"views must be 'auto', 'all' or 'none', not {views!r}")
+    check_word("precision", precision, ("float32", "float64"))
+    check_word("views", views, ("auto", "all", "none"))
     if timeout is not None and (engine == "serial" or here or not timeout > 0):
         raise ValueError(
             f"timeout must be seconds above 0, and needs a process with the model that can be ended: "

@@ -16,13 +16,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from c2fa._system import Signals, did_you_mean
+from c2fa._system import Signals, at_least, did_you_mean
 from c2fa.asking.model import describe
 from c2fa.batch.isolation import AGAIN, UNANSWERED, Health, Isolation, NoAnswerError, Report, in_words
 from c2fa.batch.many import Recipe, many
 from c2fa.batch.overview import Explanations, NotExplainedError
 from c2fa.batch.packing import Item, Outcome, cut, packed, prediction_row, together
-from c2fa.batch.run import at_least
 from c2fa.batch.sources import Pick, source
 from c2fa.engines import Contact, Crew, Loads, RemoteModel, Serving, WorkerError, dumps, processes
 from c2fa.explainer import Explainer
@@ -81,11 +80,12 @@ def in_memory(
     with contextlib.closing(Bar(wanted, taken.total, "input", "explaining")) as bar:
         items = together(list(taken.items()))
         if at_least("workers", workers, 1) == 1:
-            steps = _explained(settings, explainer, items)
+            isolation = _isolation(settings, explainer)
+            steps = ((outcome, isolation.report) for outcome in _packed(settings, explainer, items, isolation))
         else:
             steps = _explained_by_workers(settings, explainer, items, workers)
         outcomes, report, failures, why = list[Outcome](), Report(), 0, ""
-        with contextlib.closing(steps):  # or an error's traceback would keep the workers
+        with describe(explainer.model).steady(), contextlib.closing(steps):  # or an error's traceback would keep the workers
             try:
                 for outcome, report in steps:
                     outcomes.append(outcome)
@@ -134,14 +134,6 @@ Steps: TypeAlias = Generator[tuple[Outcome, Report]]
 """Each input's outcome, with what all so far have taken."""
 
 
-def _explained(settings: Settings, explainer: Explainer, items: Sequence[Item]) -> Steps:
-    """Explain inputs in this process."""
-    isolation = _isolation(settings, explainer)
-    with describe(explainer.model).steady():
-        for outcome in _packed(settings, explainer, items, isolation):
-            yield outcome, isolation.report
-
-
 def _isolation(settings: Settings, explainer: Explainer, on_answer: Callable[[], object] = lambda: None) -> Isolation:
     """What is known of the model, and when it gives its first answer."""
     # A model that never gave an answer is more likely wrong than busy.
@@ -156,17 +148,18 @@ def _isolation(settings: Settings, explainer: Explainer, on_answer: Callable[[],
 
 
 def _packed(settings: Settings, explainer: Explainer, items: Sequence[Item], isolation: Isolation) -> Iterator[Outcome]:
+    """Explain inputs in this process; the first that is explained shows from then on whether the model is down."""
     known, health = {item.index: item for item in items}, isolation.health
     size, in_flight = settings.batch_size, settings.in_flight
     for outcome in packed(explainer, items, batch_size=size, in_flight=in_flight, isolation=isolation):
-        if outcome.explanation is not None and health.find_canary is None:  # a ledger may know all answers of others
+        if outcome.explanation is not None and health.find_canary is None:  # its rows may all be from a ledger
             health.find_canary = functools.partial(prediction_row, explainer, known[outcome.index])
         yield outcome
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """Inputs that one worker explains, by their places, without those that are done; and one that is explained."""
+    """Inputs for one worker, by their places, without those that are done; and another input that is explained."""
 
     left: dict[int, Item]
     canary: Item | None = None
@@ -188,7 +181,7 @@ def _explained_by_workers(settings: Settings, explainer: Explainer, items: Seque
         serving = Serving(make_model, contact, here=True, batch_size=settings.batch_size or explainer.batch_size)
         answered = Path(folder) / "answered"
         worker = functools.partial(_worker, settings, make, answered)
-        held, silent = list[Task](), 0  # to be explained again, and how many inputs no worker had an answer for
+        held, silent = list[Task](), 0  # tasks to be begun again, and how many inputs got no answer at all
         trouble: Exception | None = None
         for again in (False, True):
             for done in processes(worker, iter(tasks), workers=workers, serving=serving, crew=crew):
@@ -199,13 +192,13 @@ def _explained_by_workers(settings: Settings, explainer: Explainer, items: Seque
                     canary = item if canary is None and outcome.explanation is not None else canary
                     total = replace(total + report, workers=crew.used)
                     yield outcome, total
-                elif isinstance(done.error, WorkerError) and (again or len(left) == 1):  # whoever explains it dies
+                elif isinstance(done.error, WorkerError) and (again or len(left) == 1):  # this input kills workers
                     for item in left.values():
                         yield Outcome(item.index, item.key, None, str(done.error)), total
-                elif isinstance(done.error, WorkerError):  # of one of these
+                elif isinstance(done.error, WorkerError):  # one of these does: each is tried by itself
                     trouble = NotExplainedError(f"no input could be explained: {done.error}")
                     held += [Task({index: item}) for index, item in left.items()]
-                elif isinstance(done.error, NoAnswerError) and not again:  # the model's fault, or these inputs'
+                elif isinstance(done.error, NoAnswerError) and not again:  # the model is down, or these inputs are bad
                     trouble, silent = done.error, silent + len(left)
                     held.append(done.task)
                     if silent >= UNANSWERED and canary is None and not answered.exists():

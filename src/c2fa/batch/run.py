@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from c2fa._system import Signals, is_whole, this_process
+from c2fa._system import Signals, at_least, is_whole, this_process
 from c2fa.asking.ledger import LedgerError
 from c2fa.batch.isolation import UNANSWERED, ModelDownError, NoAnswerError, Report
 from c2fa.batch.packing import Item
@@ -32,12 +32,6 @@ from c2fa.showing.progress import Bar
 
 class BatchError(RuntimeError):
     """Some shards could not be finished; the others are in the store, and the same command continues."""
-
-
-def at_least(name: str, value: int, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
-    return value
 
 
 @dataclass(eq=False)

@@ -190,7 +190,8 @@ class Worker:
                 check_masker(explainer.masker)
                 ledger = journal.answers()
                 explainer = copy(explainer)
-                explainer.ledger, explainer.model_name = ledger, explainer.name_of_model
+                explainer.ledger = ledger
+                explainer.model_name = explainer.model_name or describe(explainer.model).called
         return explainer
 
     def _set_aside(self, item: Item, journal: ShardJournal, died: Sequence[str]) -> Outcome:

@@ -15,8 +15,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
-
+from c2fa._system import at_least
 from c2fa.asking.masking import Masker
 from c2fa.asking.model import Model, describe
 from c2fa.asking.querying import OnError
@@ -127,8 +126,7 @@ def evaluate(
     model = wrap(model)
     _check(inputs, {"truths": truths, "keys": keys}, batch_size)
     for what, number in {"workers": workers, "gpus": gpus, "models": models}.items():
-        if not (isinstance(number, int | np.integer) and number >= 0):
-            raise ValueError(f"{what} must be a whole number of at least 0; got {number!r}")
+        at_least(what, number, 0)
     if gpus and models:
         raise ValueError(f"give gpus={gpus} or models={models}: each is how many processes own the model")
     if (gpus or models) and not workers:
@@ -197,8 +195,7 @@ def evaluate(
 
 def _check(inputs: Any, beside: Mapping[str, Sequence[Any] | None], batch_size: int) -> None:
     """Refuse a bad batch size, no inputs, and lists ``beside`` them of another length."""
-    if not (isinstance(batch_size, int | np.integer) and batch_size > 0):
-        raise ValueError(f"batch_size must be a whole number above 0; got {batch_size!r}")
+    at_least("batch_size", batch_size, 1)
     if isinstance(inputs, Sized) and not len(inputs):
         raise ValueError("inputs is empty: give at least one input to explain")
     for what, values in beside.items():

@@ -7,6 +7,7 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -99,13 +100,6 @@ def counterparts(outputs: Sequence[str], names: Sequence[str]) -> list[int | Non
     return list(range(len(names)))
 
 
-@dataclass(frozen=True)
-class _Input:
-    """What policies tell inputs apart by."""
-
-    index: int
-
-
 @dataclass(frozen=True, eq=False)
 class Scout:
     """A model that goes ahead, as ``c2fa.scout`` makes it, and the rows that it is asked for each input.
@@ -133,7 +127,7 @@ class Scout:
     def _called(self) -> str:
         if isinstance(self.model, Lazy):  # which is not loaded for its name
             return str(self.model.make)
-        return describe(self.model).name or str(getattr(self.model, "__name__", type(self.model).__name__))
+        return describe(self.model).name or describe(self.model).called
 
     def check(self, explainer: Explainer) -> None:
         """Refuse a model that cannot go ahead of the explainer's; of one that is to be made, ``ready`` does so."""
@@ -188,7 +182,7 @@ class Scout:
         def explanation(link: Link) -> Explanation:
             own.link = link
             asked = replace(own.queries(None, masked, cache=cache), purse=purse)
-            job = Job(own.conversation(masked, asked), asked, _Input(identity.number))
+            job = Job(own.conversation(masked, asked), asked, SimpleNamespace(index=identity.number))
             [job] = drive([job], own.model, batch_size=own.batch_size, policy=self.policy)
             return job.result()
 
@@ -240,7 +234,7 @@ class Attention(Scout):
         try:
             return Found(outputs, call.reply(), self.rows, None)
         finally:
-            queries.purse.pay(0.0, call.cost, 0)
+            queries.purse.pay(call.cost, call.cost, 0)
 
 
 def sizes_of(effects: FloatArray) -> FloatArray:
