@@ -187,7 +187,7 @@ class Demo(Command):
       c2fa demo cite --html cited.html
     """
 
-    what: str = argument("[cite]", "cite: what a language model's answer rests on.", "")
+    what: str = argument("cite", "cite: what a language model's answer rests on.", "")
     text: str | None = flag(INPUTS, "A text of your own.", "-t", show_default="a review of a backpack")
     budget: str | None = flag(ASKING, "Most model rows: a number, or one for each level.", "-b", metavar="ROWS")
     html: Path | None = flag(OUTPUT, "Write a page (.html).", metavar="FILE")

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from c2fa import views
-from c2fa._system import is_frame, is_missing, is_real, need
+from c2fa._system import did_you_mean, is_frame, is_missing, is_real, need
 from c2fa.asking.masking import Masked
 from c2fa.structure import BoolArray, Structure
 from c2fa.views.descriptors import category, known_of, own_fields
@@ -153,7 +153,8 @@ def _named(node: Any, leaves: list[str], places: Mapping[str, int]) -> Any:
         return str(node)
     if isinstance(node, int | np.integer) and 0 <= node < len(leaves):
         return leaves[node]
-    raise ValueError(f"the groups name a column {node!r} that the input does not have: {leaves[:20]}")
+    near = did_you_mean(node, leaves)
+    raise ValueError(f"the groups name a column {node!r} that the input does not have: {leaves[:20]}{near}")
 
 
 # -- rows --------------------------------------------------------------------------------------------
