@@ -61,6 +61,17 @@ def _both(features: int) -> tuple[FloatArray, FloatArray]:
     return products, weights
 
 
+def _reweighted(gram: FloatArray, sizes: FloatArray, weights: FloatArray, x: FloatArray) -> FloatArray:
+    """``Σ_i w_i x_i x_i'`` from the same with sizes for weights, where most weights are in proportion to them."""
+    share = float((weights / sizes).max())
+    rest = weights - share * sizes
+    few = np.flatnonzero(rest < -1e-12 * weights)
+    if 2 * len(few) > len(weights):
+        return weighted_gram(x, weights)
+    reweighted: FloatArray = share * gram
+    return reweighted - weighted_gram(x[:, few], -rest[few]) if len(few) else reweighted
+
+
 @dataclass(frozen=True, eq=False)
 class Interactions:
     """The process of one set of weights; its even and its odd part each have variance 1 at every mask."""
@@ -101,19 +112,16 @@ class Interactions:
         return scale if scale > _NOTHING else 0.0
 
     def exponents(self, x: FloatArray, other: FloatArray) -> FloatArray:
-        """``Σ_i x_i x_i' artanh ρ_i``, (rows, other rows), of which both kernels are functions.
+        """``Σ_i x_i x_i' artanh ρ_i``, (rows, other rows), of which both kernels are functions."""
+        return (x * self._angles) @ other.T
 
-        Of rows with themselves, the lower triangle: so it is with the kernels.
-        """
-        return weighted_gram(x, self._angles) if other is x else (x * self._angles) @ other.T
+    def own_exponents(self, gram: FloatArray, sizes: FloatArray, x: FloatArray) -> FloatArray:
+        """The same of rows with themselves, in the lower triangle; from ``gram``, which has sizes for weights."""
+        return _reweighted(gram, sizes, self._angles, x)
 
     def additive(self, gram: FloatArray, sizes: FloatArray, x: FloatArray) -> FloatArray:
-        """``Σ_i ρ_i x_i x_i'``, (rows, rows), from the same with sizes for weights, to which most are in proportion."""
-        share = float((self.weights / sizes).max())
-        rest = self.weights - share * sizes
-        few = np.flatnonzero(rest < -1e-12 * self.weights)
-        additive: FloatArray = share * gram
-        return additive + (x[:, few] * rest[few]) @ x[:, few].T if len(few) else additive
+        """``Σ_i ρ_i x_i x_i'``, (rows, rows), likewise."""
+        return _reweighted(gram, sizes, self.weights, x)
 
     def odd(self, exponents: FloatArray, additive: FloatArray) -> FloatArray:
         """The covariance of odd parts, (rows, other rows)."""

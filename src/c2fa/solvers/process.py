@@ -303,8 +303,8 @@ def _evaluate(
     Leaves act together as they matter, unless interactions are given. What that adds to the derivatives is left out.
     """
     interactions = interactions or tuple(Interactions.of(order, variances) for order in ORDERS)
-    exponents = tuple(kind.exponents(observed.x, observed.x) for kind in interactions)
     gram = weighted_gram(observed.x, variances)
+    exponents = tuple(kind.own_exponents(gram, variances, observed.x) for kind in interactions)
     kernels = _kernels(observed, interactions, exponents, variances, gram)
     matrix = 0.25 * (gram if signs is observed.x else weighted_gram(signs, variances))
     for noise, (start, kernel) in zip(noises, kernels, strict=True):
