@@ -66,11 +66,21 @@ def scaled(kernel, s, which, kind):
 def test_kernels_are_the_product_kernel_split_by_complements(s, seed):
     kind, x = drawn(s, seed), signs(all_masks(s.leaves))
     odd, even = literal(kind, x, x)
-    sizes = np.random.default_rng(seed).uniform(0.5, 1.0, size=s.leaves) * kind.weights
-    additive = kind.additive((x * sizes) @ x.T, sizes, x)
-    exponents = kind.exponents(x, x)
-    for found, kernel in ((kind.odd(exponents, additive), odd), (kind.even(exponents), even)):
-        assert np.allclose(np.tril(found), np.tril(scaled(kernel, s, int(kernel is even), kind)), atol=1e-8)
+    exponents, additive = kind.exponents(x, x), (x * kind.weights) @ x.T
+    assert np.allclose(kind.odd(exponents, additive), scaled(odd, s, 0, kind), atol=1e-8)
+    assert np.allclose(kind.even(exponents), scaled(even, s, 1, kind), atol=1e-8)
+
+
+@pytest.mark.parametrize("alike", [0.0, 0.7, 1.0])
+@given(s=trees, seed=seeds)
+def test_sums_over_leaves_from_those_with_other_weights(alike, s, seed):
+    """Whether all of the weights are in proportion to the others, most are, or none."""
+    rng, kind, x = np.random.default_rng(seed), drawn(s, seed), signs(all_masks(s.leaves))
+    factors = np.where(rng.random(s.leaves) < alike, 0.5, rng.uniform(0.5, 1.0, size=s.leaves))
+    for weights, found in ((np.arctanh(kind.weights), kind.own_exponents), (kind.weights, kind.additive)):
+        sizes = factors * weights
+        expected = np.tril((x * weights) @ x.T)
+        assert np.allclose(np.tril(found((x * sizes) @ x.T, sizes, x)), expected, atol=1e-10)
 
 
 @given(s=trees, seed=seeds)

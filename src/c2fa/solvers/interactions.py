@@ -27,6 +27,7 @@ products of matrices:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -60,6 +61,17 @@ def _both(features: int) -> tuple[FloatArray, FloatArray]:
     return products, weights
 
 
+def _reweighted(gram: FloatArray, sizes: FloatArray, weights: FloatArray, x: FloatArray) -> FloatArray:
+    """``Σ_i w_i x_i x_i'`` from the same with sizes for weights, where most weights are in proportion to them."""
+    share = float((weights / sizes).max())
+    rest = weights - share * sizes
+    few = np.flatnonzero(rest < -1e-12 * weights)
+    if 2 * len(few) > len(weights):
+        return weighted_gram(x, weights)
+    reweighted: FloatArray = share * gram
+    return reweighted - weighted_gram(x[:, few], -rest[few]) if len(few) else reweighted
+
+
 @dataclass(frozen=True, eq=False)
 class Interactions:
     """The process of one set of weights; its even and its odd part each have variance 1 at every mask."""
@@ -83,31 +95,33 @@ class Interactions:
         return logs
 
     @cached_property
+    def _factor(self) -> float:
+        """The product of all leaves' factors apart from signs."""
+        return math.exp(self._logs.sum())
+
+    @cached_property
     def scale(self) -> float:
         """The variance of the odd part before it is made 1; 0 where there is none."""
-        scale = float(np.sinh(self._angles.sum()) * np.exp(self._logs.sum()) - self.weights.sum())
+        scale = math.sinh(self._angles.sum()) * self._factor - float(self.weights.sum())
         return scale if scale > _NOTHING else 0.0
 
     @cached_property
     def even_scale(self) -> float:
         """The same of the even part."""
-        scale = float(np.cosh(self._angles.sum()) * np.exp(self._logs.sum()) - 1.0)
+        scale = math.cosh(self._angles.sum()) * self._factor - 1.0
         return scale if scale > _NOTHING else 0.0
 
     def exponents(self, x: FloatArray, other: FloatArray) -> FloatArray:
-        """``Σ_i x_i x_i' artanh ρ_i``, (rows, other rows), of which both kernels are functions.
+        """``Σ_i x_i x_i' artanh ρ_i``, (rows, other rows), of which both kernels are functions."""
+        return (x * self._angles) @ other.T
 
-        Of rows with themselves, the lower triangle: so it is with the kernels.
-        """
-        return weighted_gram(x, self._angles) if other is x else (x * self._angles) @ other.T
+    def own_exponents(self, gram: FloatArray, sizes: FloatArray, x: FloatArray) -> FloatArray:
+        """The same of rows with themselves, in the lower triangle; from ``gram``, which has sizes for weights."""
+        return _reweighted(gram, sizes, self._angles, x)
 
     def additive(self, gram: FloatArray, sizes: FloatArray, x: FloatArray) -> FloatArray:
-        """``Σ_i ρ_i x_i x_i'``, (rows, rows), from the same with sizes for weights, to which most are in proportion."""
-        share = float((self.weights / sizes).max())
-        rest = self.weights - share * sizes
-        few = np.flatnonzero(rest < -1e-12 * self.weights)
-        additive: FloatArray = share * gram
-        return additive + (x[:, few] * rest[few]) @ x[:, few].T if len(few) else additive
+        """``Σ_i ρ_i x_i x_i'``, (rows, rows), likewise."""
+        return _reweighted(gram, sizes, self.weights, x)
 
     def odd(self, exponents: FloatArray, additive: FloatArray) -> FloatArray:
         """The covariance of odd parts, (rows, other rows)."""
@@ -121,7 +135,7 @@ class Interactions:
         """Half of the kernel without its additive orders, made of variance 1; 0 where nothing is left."""
         if not scale:
             return np.zeros(kernel.shape)
-        kernel *= np.exp(self._logs.sum())
+        kernel *= self._factor
         kernel -= additive
         kernel /= scale
         return kernel
@@ -131,7 +145,7 @@ class Interactions:
         if not self.scale:
             return np.zeros(x.T.shape)
         found = self._beside(x, structure, structure.depth - 1, _one)
-        found *= self._above(x, structure, structure.depth - 1, _one)
+        found *= self._above(x, structure, structure.depth - 1, _one)[structure.above(-1)]
         found -= 1.0
         found *= x.T
         found *= (2.0 / self.scale * self.weights)[:, None]
@@ -170,12 +184,13 @@ class Interactions:
             return np.zeros((len(pairs), len(x)))
         first, second = pairs.T
         parents = structure.above(level)
+        owners = parents[first]
         mean, apart = self._mean_and_apart(x, structure, level)
         found: FloatArray = (
-            4.0 / self.even_scale * apart[first] * apart[second] * self._above(x, structure, level, rule)[first]
+            4.0 / self.even_scale * apart[first] * apart[second] * self._above(x, structure, level, rule)[owners]
         )
         for children in structure.families(level):
-            mine, family = np.nonzero(parents[first, None] == parents[children[:, 0]])
+            mine, family = np.nonzero(owners[:, None] == parents[children[:, 0]])
             families = np.flatnonzero(np.bincount(family))
             of = np.searchsorted(families, family)
             nodes, shares = rule(children.shape[1])
@@ -202,11 +217,11 @@ class Interactions:
         return 0.5 * (there + gone), 0.5 * (there - gone)
 
     def _above(self, x: FloatArray, structure: Structure, level: int, rule: Rule) -> FloatArray:
-        """For every feature of a level the means of the factors of what is beside its ancestors, (features, rows)."""
+        """For every parent of a level the means of the factors of what is beside it and above, (parents, rows)."""
         above = np.ones((1, len(x)))
         for k in range(level):
             above = above[structure.above(k)] * self._beside(x, structure, k, rule)
-        return above[structure.above(level)]
+        return above
 
     def _beside(self, x: FloatArray, structure: Structure, level: int, rule: Rule) -> FloatArray:
         """For every feature of a level the mean, over t, of the factors of those beside it, (features, rows)."""

@@ -119,14 +119,17 @@ class Even:
     @classmethod
     def of(cls, process: Process) -> Even | None:
         """From the means of complements; None where there are too few."""
-        game, s = process.game, process.game.structure
+        game, observed, s = process.game, process.observed, process.game.structure
         first, second = game.pairs
-        x, y = np.where(game.masks[first], 1.0, -1.0), game.outputs[:, game.output]
+        rows = slice(observed.pairs) if observed.pairs else first  # where complements never differ, all are as they are
+        x, y = observed.x[rows], game.outputs[:, game.output]
         means = 0.5 * (y[first] + y[second])
         means = means - means.mean() if len(means) else means
         best: tuple[float, Cholesky, Interactions] | None = None
-        for interactions in process.interactions if len(means) > 2 and np.square(means).mean() > TINY else ():
-            kernel = interactions.even(interactions.exponents(x, x))
+        if len(means) < 3 or not np.square(means).mean() > TINY:
+            return None
+        for interactions, exponents in zip(process.interactions, process.fit.exponents, strict=True):
+            kernel = interactions.even(exponents[rows][:, rows])
             np.einsum("ii->i", kernel)[:] += ROUNDING
             try:
                 factor = Cholesky(kernel)
@@ -170,7 +173,7 @@ class Even:
         shares = weights[features] / s.sizes(level)[features]
         on = s.sums(self.x.T, level)[features] * (shares / np.maximum(shares.max(), TINY))[:, None]
         parents = s.above(level)[features]
-        first, second = np.nonzero(np.triu(parents[:, None] == parents, 1))
+        first, second = np.nonzero((parents[:, None] == parents) & (features[:, None] < features))
         rough = _rounded(np.abs((on * self.pulls) @ on.T)[first, second])
         order = np.argsort(-rough, kind="stable")[: 2 * count]  # of pairs that are alike, the first
         order = order[rough[order] > ROUNDING * np.abs(self.pulls).sum()]  # less is rounding

@@ -132,6 +132,7 @@ class ProcessFit(Fit):
     pulls: FloatArray
     means: FloatArray
     interactions: tuple[Interactions, ...]
+    exponents: tuple[FloatArray, ...]  # of each of the interactions, of which its kernels are functions
 
     @cached_property
     def precision(self) -> FloatArray:
@@ -274,16 +275,19 @@ Kernels: TypeAlias = list[tuple[int, FloatArray]]
 
 
 def _kernels(
-    observed: Observed, interactions: Sequence[Interactions], variances: FloatArray, gram: FloatArray
+    observed: Observed,
+    interactions: Sequence[Interactions],
+    exponents: Sequence[FloatArray],
+    variances: FloatArray,
+    gram: FloatArray,
 ) -> Kernels:
     """Odd orders, even ones of rows that are alone, and the model's own noise; lower triangles, as ``gram`` is."""
     x, pairs = observed.x, observed.pairs
     odd, even = Kernels(), Kernels()
-    for kind in interactions:
-        exponents = kind.exponents(x, x)
-        odd.append((0, kind.odd(exponents, kind.additive(gram, variances, x))))
+    for kind, powers in zip(interactions, exponents, strict=True):
+        odd.append((0, kind.odd(powers, kind.additive(gram, variances, x))))
         if pairs < len(x):  # beside pairs, what even orders of single rows have in common with theirs counts little
-            even.append((pairs, kind.even(exponents[pairs:, pairs:])))
+            even.append((pairs, kind.even(powers[pairs:, pairs:])))
     return odd + even + ([(0, np.diag(0.5 + 0.5 * observed.alone))] if observed.game.noisy else [])
 
 
@@ -300,7 +304,8 @@ def _evaluate(
     """
     interactions = interactions or tuple(Interactions.of(order, variances) for order in ORDERS)
     gram = weighted_gram(observed.x, variances)
-    kernels = _kernels(observed, interactions, variances, gram)
+    exponents = tuple(kind.own_exponents(gram, variances, observed.x) for kind in interactions)
+    kernels = _kernels(observed, interactions, exponents, variances, gram)
     matrix = 0.25 * (gram if signs is observed.x else weighted_gram(signs, variances))
     for noise, (start, kernel) in zip(noises, kernels, strict=True):
         matrix[start:, start:] += noise * kernel
@@ -336,4 +341,5 @@ def _evaluate(
         pulls=pulls,
         means=means,
         interactions=interactions,
+        exponents=exponents,
     )
