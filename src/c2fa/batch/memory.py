@@ -85,7 +85,10 @@ def in_memory(
         else:
             steps = _explained_by_workers(settings, explainer, items, workers)
         outcomes, report, failures, why = list[Outcome](), Report(), 0, ""
-        with describe(explainer.model).steady(), contextlib.closing(steps):  # or an error's traceback would keep the workers
+        with (
+            describe(explainer.model).steady(),
+            contextlib.closing(steps),
+        ):  # or an error's traceback would keep the workers
             try:
                 for outcome, report in steps:
                     outcomes.append(outcome)
