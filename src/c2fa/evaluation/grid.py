@@ -112,7 +112,7 @@ def evaluate(
 
     Examples
     --------
-    >>> import c2fa
+    >>> import numpy as np, c2fa
     >>> s = c2fa.Structure.from_groups("aabb")
     >>> model = lambda batch: batch @ np.array([1.0, 2.0, 3.0, 4.0])
     >>> result = evaluate(["c2fa"], [np.ones(4)], model, c2fa.maskers.Array(s), masks=[(4, 8), (4, 12)], seeds=2)
