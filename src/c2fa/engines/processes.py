@@ -141,9 +141,10 @@ class _Pool:
         self.enlisted, self.growing = 0, True
 
     def run(self) -> Iterator[Done]:
-        self._enlist(self.crew.first())
-        if self.models is not None and self.running:  # there is a task
+        self._enlist(1)
+        if self.models is not None and self.running:  # there is a task; what takes longest to start is started early
             self.models.start()
+        self._enlist(self.crew.first())
         while self.running:
             by_pipe: dict[Any, _Process] = {worker.pipe: worker for worker in self.running}
             of_models = [] if self.models is None else [model.pipe for model in self.models.running]
