@@ -144,7 +144,9 @@ class Picture:
             word = torch.int64 if size * shape.numel() % 8 == 0 else bits
             all_bits = _to_device(masks, labels.device).to(bits).neg()
             kept = all_bits[:, labels.expand(shape).flatten()].view(word)
-            values, baseline = (some.expand(shape).flatten().view(word) for some in (self.values, self.baseline))
+            values, baseline = (
+                some.expand(shape).flatten().contiguous().view(word) for some in (self.values, self.baseline)
+            )
             torch.bitwise_xor(kept.bitwise_and_(values ^ baseline), baseline, out=out.view(len(masks), -1).view(word))
             return
         baseline, entries = self._on_host
