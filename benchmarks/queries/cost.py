@@ -16,7 +16,8 @@ from benchmarks.queries.variants import COINS, DEFAULT, LIME, PLANNED, Variant, 
 import c2fa
 
 VARIANTS = (DEFAULT, COINS, PLANNED, LIME)
-LIMIT = Target(most=10.0, unit=" ms")
+LIMIT = Target(most=5.0, unit=" ms")
+BESIDE_LIME = Target(most=2.0)
 LINEAR = Target(most=1.15)
 ROWS = 200
 REPEATS = {100: 50, 1_000: 20, 10_000: 3, 100_000: 1}
@@ -70,17 +71,20 @@ def tables(quick: bool = False) -> list[Table]:
     sizes = LEAVES[:2] if quick else LEAVES
     table = Table(
         f"cost. CPU milliseconds of an explanation of {ROWS} rows, less the model's and the masker's own\n"
-        f"   target: {LIMIT} at 5 × 20 leaves; growth with the leaves {LINEAR} (1 is linear)",
+        f"   targets: {LIMIT} and {BESIDE_LIME} times LIME's at 5 × 20 leaves; growth {LINEAR} (1 is linear)",
         notes=left_out(notes),
     )
-    for variant in variants:
-        took = {n: milliseconds(variant, n, 3 if quick else REPEATS[n]) for n in sizes}
-        power = growth({n: ms.mean for n, ms in took.items()})
+    took = {v.label: {n: milliseconds(v, n, 3 if quick else REPEATS[n]) for n in sizes} for v in variants}
+    for label, of_leaves in took.items():
+        power = growth({n: ms.mean for n, ms in of_leaves.items()})
+        times = of_leaves[100].mean / took[LIME.label][100].mean if LIME.label in took else np.nan
         table.rows.append(
             {
-                "method": variant.label,
-                **{f"{n:,} leaves": ms if n == 100 else f"{ms.mean:.0f}" for n, ms in took.items()},
-                "target": LIMIT.verdict(took[100]),
+                "method": label,
+                **{f"{n:,} leaves": ms if n == 100 else f"{ms.mean:.0f}" for n, ms in of_leaves.items()},
+                "target": LIMIT.verdict(of_leaves[100]),
+                "times LIME's": f"{times:.2f}",
+                "at most twice": "reached" if BESIDE_LIME.holds(times) else "missed",
                 "growth": f"{power:.2f}",
                 "linear": "not measured" if quick else "reached" if LINEAR.holds(power) else "missed",
             }
