@@ -41,7 +41,9 @@ def test_against_a_slow_loop(data):
         h, w = 4 + (j if ragged else 0), 6
         shape = {"grey": (h, w), "last": (h, w, 3), "first": (3, h, w)}[layout]
         image = (RNG.random(shape) * 200).astype(dtype)
-        bag.append(torch.from_numpy(image) if tensor else image)
+        begin = data.draw(st.integers(0, 3))  # a tensor may begin anywhere in its memory
+        memory = np.concatenate([np.zeros(begin, dtype), image.ravel()])
+        bag.append(torch.from_numpy(memory)[begin:].view(shape) if tensor else image)
     masker = ImageBag(halves, absent=absent, fill=5, channels="first" if layout == "first" else "last")
     masked = masker(bag)
     masks = np.array(data.draw(st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, max_size=4)))

@@ -145,9 +145,10 @@ class Picture:
             all_bits = _to_device(masks, labels.device).to(bits).neg()
             kept = all_bits[:, labels.expand(shape).flatten()].view(word)
             values, baseline = (
-                some.expand(shape).flatten().contiguous().view(word) for some in (self.values, self.baseline)
+                some.expand(shape).flatten().contiguous().view(bits) for some in (self.values, self.baseline)
             )
-            torch.bitwise_xor(kept.bitwise_and_(values ^ baseline), baseline, out=out.view(len(masks), -1).view(word))
+            apart = (values ^ baseline).view(word)  # of an image that begins anywhere in its memory
+            torch.bitwise_xor(kept.bitwise_and_(apart), baseline.view(word), out=out.view(len(masks), -1).view(word))
             return
         baseline, entries = self._on_host
         for row, target in zip(masks, out, strict=True):
