@@ -194,6 +194,16 @@ def test_a_bad_input_is_to_blame_where_a_ledger_answers_for_the_others(workers: 
         made.many(xs, workers=workers)
 
 
+def test_a_script_whose_call_every_worker_repeats_is_told_at_once(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("print('asked')\nfrom batch_helpers import *\nexplainer().many(inputs(8), workers=2)")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])}
+    done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert "put the call under 'if __name__ == \"__main__\":'" in done.stderr.splitlines()[-1]
+    assert done.stdout.count("asked") <= 3  # by the script itself and each of its workers, and by none again
+
+
 @pytest.mark.skipif(os.name == "nt", reason="Windows ends a process without a signal")
 def test_sigterm_leaves_no_folder(tmp_path: Path) -> None:
     code = """

@@ -192,10 +192,12 @@ class _Pool:
 
     def _receive(self, worker: _Process) -> Done | None:
         """Read a worker's message and assign its next task; return the task that it has finished, or a piece of it."""
-        try:
-            kind, value = worker.pipe.recv()
-        except (EOFError, OSError, pickle.UnpicklingError):
+        message = None
+        with contextlib.suppress(EOFError, OSError, pickle.UnpicklingError):
+            message = worker.pipe.recv()
+        if message is None:
             return self._replace(worker)
+        kind, value = message
         if kind == "failed":
             raise value
         if kind == "piece":
@@ -233,22 +235,24 @@ class _Pool:
         task = worker.task
         if worker.ready and task is None:
             return None
+        exit_code = worker.process.exitcode
+        if exit_code == 1 and not self.any_started:  # another try would run the script's first lines once more
+            raise WorkerError(
+                "a worker could not import this script, as every worker does, and said why above: put the call under "
+                "'if __name__ == \"__main__\":', or give engine='serial' or, in memory, leave out workers="
+            )
         self.failed_starts = 0 if worker.ready else self.failed_starts + 1
         if self.failed_starts >= (20 if self.any_started else 3):  # more patience once a worker could start
             raise WorkerError(
-                f"{self.failed_starts} workers in a row died while they loaded the model (exit code "
-                f"{worker.process.exitcode}): in a script, put the call under 'if __name__ == \"__main__\":', as every "
-                "worker imports it; else see why by engine='serial' or, in memory, without workers=, or give each more "
-                "memory with fewer workers"
+                f"{self.failed_starts} workers in a row died while they loaded the model (exit code {exit_code}): see "
+                "why by engine='serial' or, in memory, without workers=, or give each more memory with fewer workers"
             )
         self._start(worker.number)
         if task is None:
             return None
         self.deaths[id(task)] += 1
         if self.deaths[id(task)] == self.crew.tries:
-            return Done(
-                task, WorkerError(f"{self.crew.tries} workers died of it (exit code {worker.process.exitcode})")
-            )
+            return Done(task, WorkerError(f"{self.crew.tries} workers died of it (exit code {exit_code})"))
         self.unfinished.append(task)
         return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import unicodedata
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import cached_property
@@ -276,7 +276,7 @@ class FromPrior:
     share: float
     part: float
     worth: float
-    without: tuple[FloatArray, ...] | None
+    without: tuple[FloatArray, ...] | None = field(repr=False)
     scouted: int = 0
     scout_cost: float | None = None
 
