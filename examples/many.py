@@ -14,7 +14,7 @@ import matplotlib
 import matplotlib.pyplot as plt
 
 import c2fa
-from c2fa.batch import many, word
+from c2fa.batch import many
 
 matplotlib.use("agg")
 
@@ -38,7 +38,7 @@ def main(folder: Path) -> None:
     explainer = c2fa.Explainer(c2fa.models.DemoSentiment(), c2fa.maskers.Text(), budget=(10, 90), target="positive")
     with tempfile.TemporaryDirectory() as store:
         found = many(explainer, REVIEWS, store, engine="serial", batch_size=512)
-        words = found.important(n=10, name=word, least=2)
+        words = found.important(n=10, least=2)
     for w in words:
         print(f"{w.name:12} in {w.inputs:2} reviews: {w.mean:+.3f} ({w.low:+.3f} to {w.high:+.3f})")
     figure, axis = plt.subplots(figsize=(7, 3.6), layout="constrained")

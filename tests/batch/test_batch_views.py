@@ -12,7 +12,8 @@ from batch_helpers import NAN, explainer, inputs
 
 pytest.importorskip("pyarrow")
 
-from c2fa.batch import Store, many, word
+from c2fa.batch import Store, many
+from c2fa.batch.overview import word
 
 TEXTS = ["Great book. Not great, Great!", "A bad film. I liked the book.", "Bad. Really bad.", "The book was fine."]
 
@@ -36,7 +37,7 @@ def test_important_names_are_those_of_a_plain_loop(texts: Store) -> None:
             here[word(name)] = here.get(word(name), 0.0) + value
         for name, value in here.items():
             sums.setdefault(name, []).append(value)
-    found = {f.name: f for f in texts.important(n=None, least=1, name=word)}
+    found = {f.name: f for f in texts.important(n=None, least=1)}
     assert found.keys() == sums.keys()
     for name, values in sums.items():
         f = found[name]
@@ -45,9 +46,11 @@ def test_important_names_are_those_of_a_plain_loop(texts: Store) -> None:
         assert f.mean_abs == pytest.approx(np.abs(values).mean())
         half = 1.96 * np.std(values) / np.sqrt(max(len(values) - 1, 1))
         assert (f.low, f.high) == (pytest.approx(f.mean - half), pytest.approx(f.mean + half))
-    top = texts.important(n=2, name=word, least=1)
+    top = texts.important(n=2, least=1)
     assert {f.name for f in top} == {"great", "bad"}
     assert texts.important(target="no") == []
+    assert {f.name for f in texts.important(n=None, least=1, name=str)} == {n for e in texts for n in e.names[-1]}
+    assert {f.name for f in texts.important(0, n=None, least=1)} == {n for e in texts for n in e.names[0]}
     with pytest.raises(IndexError, match=r"level 5 does not exist: the store has levels 0\.\.1"):
         texts.important(level=5)
 
@@ -82,7 +85,7 @@ def test_plots_draw(texts: Store) -> None:
     import matplotlib.pyplot as plt
 
     for kind in ("bars", "beeswarm"):
-        [ax] = texts.plot(kind, name=word, least=1, target="yes").axes
+        [ax] = texts.plot(kind, least=1, target="yes").axes
         assert [t.get_text().split(" ")[0] for t in ax.get_yticklabels()][:1] in (["bad"], ["great"])
         assert "for yes" in ax.get_xlabel()
         ax.figure.canvas.draw()
@@ -91,7 +94,7 @@ def test_plots_draw(texts: Store) -> None:
 
 def test_a_swarm_has_a_dot_for_each_input_that_has_the_name(texts: Store) -> None:
     pytest.importorskip("matplotlib")
-    [ax] = texts.plot(name=word, least=1).axes
+    [ax] = texts.plot(least=1).axes
     names = [tick.get_text().rpartition(" (")[0] for tick in ax.get_yticklabels()]
     for name, dots in zip(names, ax.collections, strict=True):
         sums = [

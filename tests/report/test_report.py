@@ -18,7 +18,8 @@ import pytest
 
 import c2fa
 import showcases
-from c2fa import batch, report, views
+from c2fa import report, views
+from c2fa.batch.overview import word
 from c2fa.report import _page
 from c2fa.views import images
 
@@ -290,9 +291,9 @@ def test_a_page_of_many_says_what_they_have_in_common_before_its_cards() -> None
         assert output["ends"] == pytest.approx([min(predicted), max(predicted)])
         for feature in output["features"]:
             sums = {
-                k: sum(v for n, v in zip(e.names[-1], e.low, strict=True) if batch.word(n) == feature["name"])
+                k: sum(v for n, v in zip(e.names[-1], e.low, strict=True) if word(n) == feature["name"])
                 for k, e in own
-                if feature["name"] in map(batch.word, e.names[-1])
+                if feature["name"] in map(word, e.names[-1])
             }
             assert feature["inputs"] == len(sums)
             assert feature["mean"] == pytest.approx(np.mean(list(sums.values())))

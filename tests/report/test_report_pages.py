@@ -17,6 +17,7 @@ import c2fa
 import showcases
 from browsing import Browser, By, Open, all_of, hover, one, texts
 from c2fa import report
+from c2fa.batch.overview import word as spelt
 
 pytestmark = pytest.mark.slow
 
@@ -201,7 +202,7 @@ def test_a_page_of_many_begins_with_what_they_have_in_common(driver: Browser, sh
     said = one(driver, ".overall").text
     assert "120 inputs, 119 explained, 1 set aside." in said
     assert "there are no words in" in said
-    first = reviews.important(target=reviews[0].target_name, name=c2fa.batch.word)
+    first = reviews.important(target=reviews[0].target_name)
     shown = {text.split()[0] for text in texts(driver, ".overall tbody tr th")}
     outputs = {e.target_name for _, e in reviews.items()}
     assert len(all_of(driver, ".overall .segments input")) == len(outputs)
@@ -253,7 +254,7 @@ def test_cards_are_sorted(driver: Browser, show: Open, reviews: Any) -> None:
     word = name.text
     name.click()
     sums = [
-        sum(v for n, v in zip(explained[k].names[-1], explained[k].low, strict=True) if c2fa.batch.word(n) == word)
+        sum(v for n, v in zip(explained[k].names[-1], explained[k].low, strict=True) if spelt(n) == word)
         for k in order()[:5]
     ]
     assert descending([round(value, 4) for value in sums])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from c2fa.batch.isolation import Health, Isolation, ModelDownError, NoAnswerError
 from c2fa.batch.many import Recipe, many
 from c2fa.batch.memory import in_memory
-from c2fa.batch.overview import Explanations, NotExplainedError, word
+from c2fa.batch.overview import Explanations, NotExplainedError
 from c2fa.batch.packing import Item, Outcome, packed
 from c2fa.batch.records import StoreError
 from c2fa.batch.run import BatchError
@@ -36,5 +36,4 @@ __all__ = [
     "in_memory",
     "many",
     "packed",
-    "word",
 ]

@@ -110,7 +110,8 @@ class Overview(Sequence[Explanation]):
         least
             Leave out names that fewer inputs have.
         name
-            What to make of a name first, such as ``c2fa.batch.word``.
+            What to make of a name first. Words of texts lose their case and the punctuation around them unless it is
+            given; ``name=str`` leaves them as they are.
         """
         places: dict[str, int] = {}
         sums = np.zeros((0, 4))
@@ -220,7 +221,7 @@ class Overview(Sequence[Explanation]):
         model, of which each is an output of its own, are taken together.
         """
         first = next(e for _, e in self.items())
-        level, name = first.view.telling, word if first.view.kind == "text" and first.answer is None else None
+        level = first.view.telling
         card_of = {index: k for k, index in enumerate(cards)}
         predictions: dict[str | None, list[float]] = {}
         failed: dict[str, list[Brief]] = {}
@@ -237,8 +238,8 @@ class Overview(Sequence[Explanation]):
         outputs = []
         rng = np.random.default_rng(0)
         for target in sorted(predictions, key=lambda target: -len(predictions[target]))[:6]:
-            features = self.important(level, 15, target=target, name=name)
-            spread = self._spread(level, features, target, name)
+            features = self.important(level, 15, target=target)
+            spread = self._spread(level, features, target, None)
             values = np.array(predictions[target])
             finite = values[np.isfinite(values)]
             outputs.append(
@@ -276,10 +277,18 @@ class Overview(Sequence[Explanation]):
             ],
         }
 
+    def _spelling(self, level: int) -> Name:
+        """What is made of the names of a level where nothing is given."""
+        for _, e in self.items():
+            tells = (level - e.view.telling) % e.structure.depth == 0
+            return word if tells and e.view.kind == "text" and e.answer is None else None
+        return None
+
     def _totals(
         self, level: int, target: str | None, name: Name, places: dict[str, int]
     ) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
         """What each name has in each input, shard by shard: the input, the place that the name gets, and the sum."""
+        name = name or self._spelling(level)
         for inputs, names, codes, values in self.flat(level, target):
             place_of = np.array([places.setdefault(name(k) if name else k, len(places)) for k in names], np.intp)
             many = max(len(places), 1)
