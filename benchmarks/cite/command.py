@@ -119,17 +119,15 @@ def _record(given: argparse.Namespace, items: Sequence[Item]) -> None:
         )
         for start in range(0, len(todo), given.ahead):
             some = todo[start : start + given.ahead]
-            new = [item for item in some if item.name not in record.contexts]
-            if others:
-                new = [item for item in new if item.name in others]
+            known = [item for item in some if item.name in record.contexts]
+            new = [item for item in some if item not in known and (not others or item.name in others)]
             written = [others[item.name].context.answer for item in new] if others else _written(lm, new)
             for item, answer in zip(new, written, strict=True):
                 if not _can_be_scored(lm, answer):
                     continue
                 yield Context.of(item, answer, lm.pieces(answer), settings.levels), item, {}, [settings]
-            for item in some:
-                if item.name in record.contexts:
-                    yield record.contexts[item.name].context, item, record.contexts[item.name].rows, [settings]
+            for item in known:
+                yield record.contexts[item.name].context, item, record.contexts[item.name].rows, [settings]
 
     asked, left = 0, given.seconds - (time.monotonic() - begin)
     for _, context, new in run_all(score_item, tasks(), lm, given.workers or 0, left):
