@@ -96,11 +96,6 @@ class CausalLM(Reader):
         return self._named("hf-lm", str(self.autocast), self._lead)
 
     @property
-    def batch_size(self) -> int:
-        """How many rows to send at a time: several batches, so that rows of nearly the same length are found."""
-        return 4 * self.batch
-
-    @property
     def window(self) -> int | None:
         """The most tokens that the model can read; None where neither it nor its tokenizer says so."""
         limit = setting(self._config, "max_position_embeddings") or self.tokenizer.model_max_length

@@ -66,6 +66,11 @@ class Pretrained:
         vars(self).update(state)
         self._tokenizing = threading.Lock()  # a tokenizer may fail if two threads use it at once
 
+    @property
+    def batch_size(self) -> int:
+        """How many rows to send at a time: several batches, so that rows of nearly the same length are found."""
+        return 4 * self.batch
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({type(self.model).__name__}, device={str(self.device)!r})"
 
@@ -139,10 +144,6 @@ class HuggingFace(Pretrained):
     def name(self) -> str:
         """The model's class with a hash of its weights, its vocabulary and how it is run."""
         return self._named("hf", self.outputs, self.max_length, str(self.autocast))
-
-    @property
-    def batch_size(self) -> int:
-        return self.batch
 
     @cached_property
     def encode_inputs(self) -> Tokenize | None:
