@@ -100,13 +100,17 @@ class Notes:
         whole.replace(self.path)
 
     @staticmethod
-    def read(path: str) -> tuple[list[tuple[tuple[int, ...], int]], dict[str, float], float]:
-        """Shapes and how often each came, the seconds of stages, and those of the middle four fifths of the work."""
+    def read(path: str) -> tuple[list[tuple[tuple[int, ...], int]], dict[str, float], tuple[float, float, float]]:
+        """Shapes and how often each came, the seconds of stages, and those of the work's first tenth, middle and last.
+
+        The last tenth ends where its last batch begins.
+        """
         kept = json.loads(Path(path).read_text())
         moments, sizes = np.array(kept["begun"]).T
         done = np.cumsum(sizes) / sizes.sum()
         first, last = np.interp([0.1, 0.9], done, moments)
-        return [(tuple(shape), n) for shape, n in kept["shapes"]], kept["stages"], float(last - first)
+        seconds = float(first - moments[0]), float(last - first), float(moments[-1] - last)
+        return [(tuple(shape), n) for shape, n in kept["shapes"]], kept["stages"], seconds
 
 
 def stages_of_a_worker(notes: Notes) -> None:
@@ -370,7 +374,7 @@ def compare(a: argparse.Namespace, make: Any, bare: Any, masker: Any, ways: dict
         run = Run(a, make, masker, batch, sent)
         try:
             found = getattr(run, name)(inputs)
-            shapes, stages, middle = Notes.read(run.shapes)
+            shapes, stages, (first, middle, last) = Notes.read(run.shapes)
             alone = bare(make(a.data, a.device, batch, run.shapes), shapes, a.device)
         except Exception as error:
             print(f"{name}: {type(error).__name__}: {error}", flush=True)
@@ -386,6 +390,7 @@ def compare(a: argparse.Namespace, make: Any, bare: Any, masker: Any, ways: dict
         )
         each = {"the network alone": alone, **dict(sorted(stages.items(), key=lambda pair: -pair[1]))}
         each["in all"] = found["answering"]
+        print(f"    the first tenth of the work took {first:.2f} s, the last {last:.2f} s", flush=True)
         print(
             "    ms an input: " + ", ".join(f"{stage} {1e3 * s / count:.2f}" for stage, s in each.items()), flush=True
         )
