@@ -249,6 +249,18 @@ def test_noise_is_found_out_and_its_absence_too(budget):
     assert not any("asked again" in warning for warning in rounded.diagnostics.warnings)
 
 
+def test_noise_is_found_out_where_equal_rows_of_a_call_get_one_answer():
+    rng, weights = np.random.default_rng(0), np.linspace(-1, 1, 8)
+
+    def model(batch):  # which has noise where everything is masked
+        rows, place = np.unique(np.asarray(batch), axis=0, return_inverse=True)
+        noise = rng.normal(size=len(rows)) * ~rows.any(axis=1)
+        return (rows @ weights + noise)[place.ravel()]
+
+    e = explain(model, budget=100, batch_size=1000)
+    assert any("asked again" in warning for warning in e.diagnostics.warnings)
+
+
 # -- options ---------------------------------------------------------------------------------------
 
 

@@ -35,13 +35,14 @@ class BudgetError(ValueError):
 class Ask:
     """A question: what does the model say of the input under these masks of a level?
 
-    The last masks, ``again`` of them, are asked although answers to them are known, to see whether the model answers
-    the same. What it answers then is kept beside the first answers, so that the question is not asked a third time.
+    ``again`` has the model asked although answers are known, to see whether it answers the same. What it answers then
+    is kept beside the first answers, so that the question is not asked a third time. It is a question of its own: where
+    equal rows are in one call, a model may answer them all from one, as those behind HTTP do.
     """
 
     level: int
     masks: BoolArray
-    again: int = 0
+    again: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,17 +243,15 @@ class Queries:
     def _question(self, ask: Ask) -> tuple[BoolArray, int, list[Key]]:
         """The masks of a question in leaves, by which an input has one name at all levels, and their keys."""
         if self._last_question is None or self._last_question[0] is not ask:
-            structure = self.cache.masked.structure
+            structure, again = self.cache.masked.structure, _AGAIN if ask.again else 0
             masks, level = structure.expand(ask.masks, ask.level), structure.depth - 1
-            keys = _keys_of(level, mask_keys(masks))
+            keys = _keys_of(level + again, mask_keys(masks))
             if self.cache.masked.by_level:
                 masks, level = structure.check_masks(ask.masks, ask.level), structure.level(ask.level)
-                own = _keys_of(level + _BY_LEVEL, mask_keys(masks))
+                own = _keys_of(level + _BY_LEVEL + again, mask_keys(masks))
                 # With nothing masked it is the input itself, at every level and under whatever masks.
                 full = np.asarray(masks.all(axis=1)).tolist()
                 keys = [key if is_full else mine for key, mine, is_full in zip(keys, own, full, strict=True)]
-            first = len(keys) - ask.again
-            keys[first:] = [_keys_of(at | _AGAIN, [mask])[0] for at, mask in map(_level_and_mask, keys[first:])]
             self._last_question = ask, masks, level, keys
         return self._last_question[1:]
 

@@ -67,10 +67,10 @@ class Verifier(Explainer):
         outputs_of = describe(self.model).outputs_of(question, queries.cache.ledger, queries.cache.model_name)
         ends = np.array([[True] * masked.structure.widths[0], [False] * masked.structure.widths[0]])
         first = yield Ask(0, ends)
-        second = yield Ask(0, ends[:1], again=1)
+        second = yield Ask(0, ends[:1], again=True)
         noisy = bool(np.abs(first.outputs[0] - second.outputs[0]).max() > 0.01)
         if noisy:
-            second = yield Ask(0, ends, again=len(ends))
+            second = yield Ask(0, ends, again=True)
         # A source takes three removals: alone, with its substitutes, and these alone. Half of the rows are for values.
         sources = {claim.source for claim in question.claims or () if claim.exists}
         reserve = min((3 * len(sources) + 1) * (1 + noisy), queries.budget // 2)
@@ -160,7 +160,7 @@ class _Removals:
             return
         masks = np.array([[j not in group for j in range(len(self.e.names[0]))] for group in new])
         first = yield Ask(0, masks)
-        second = (yield Ask(0, masks, again=len(masks))) if self.noisy else first
+        second = (yield Ask(0, masks, again=True)) if self.noisy else first
         for group, *outputs, ok in zip(new, first.outputs, second.outputs, first.ok & second.ok, strict=True):
             if ok:
                 self.note(group, *outputs)

@@ -170,14 +170,14 @@ class BaseMethod(abc.ABC):
 
 
 def ask_all(task: Task, asks: Sequence[Ask]) -> Conversation[list[Answer]]:
-    """Ask questions that do not depend on each other, the last of which may ask again: at once, where that may be."""
+    """Ask questions that do not depend on each other's answers: at once, where that may be."""
     answers = []
     if not task.at_once:
         for ask in asks:
             answers.append((yield ask))
         return answers
     leaves = [task.structure.expand(ask.masks, ask.level) for ask in asks]
-    whole = yield Ask(task.structure.depth - 1, np.concatenate(leaves), asks[-1].again)
+    whole = yield Ask(task.structure.depth - 1, np.concatenate(leaves))
     end = 0
     for masks in leaves:
         start, end = end, end + len(masks)

@@ -92,10 +92,7 @@ class Owen(BaseMethod):
                 sampled = draw(ensure(self.sampler), task.rng(k), max(rows, 0), tree, level, task.allows_empty)
             left = rows - len(sampled)
             asks.append(Ask(k, np.concatenate([drawn, sampled])))
-        ends = np.zeros((again, s.leaves), dtype=np.bool_)
-        ends[:1] = True
-        *given, second = yield from ask_all(task, [*asks, Ask(s.depth - 1, ends, again)])
-        for ask, answer in zip(asks, given, strict=True):
+        for ask, answer in zip(asks, (yield from ask_all(task, asks)), strict=True):
             masks.append(s.expand(ask.masks, ask.level)[answer.ok])
             outputs.append(answer.outputs[answer.ok][:, task.columns])
             levels.append(np.full(int(answer.ok.sum()), ask.level))
@@ -103,8 +100,13 @@ class Owen(BaseMethod):
         places: dict[bytes, int] = {}
         for i, key in enumerate(mask_keys(everything)):
             places.setdefault(key, i)
-        before = [places.get(key, -1) if ok else -1 for key, ok in zip(mask_keys(ends), second.ok, strict=True)]
-        noise = _noise(second.outputs[:, task.columns], before, answers)
+        noise = 0.0
+        if again:
+            ends = np.zeros((again, s.leaves), dtype=np.bool_)
+            ends[0] = True
+            second = yield Ask(s.depth - 1, ends, again=True)
+            before = [places.get(key, -1) if ok else -1 for key, ok in zip(mask_keys(ends), second.ok, strict=True)]
+            noise = _noise(second.outputs[:, task.columns], before, answers)
         first = np.array(list(places.values()))
         game = Game(
             tree,
