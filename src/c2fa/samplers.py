@@ -121,16 +121,20 @@ def draw(
     if not (is_whole(n) and 0 <= n <= most):
         raise ValueError(f"n must be a number of masks from 0 to {most:,}; got {n!r}")
     level = structure.level(level)
+
+    def drawn(rng: np.random.Generator, n: int) -> BoolArray:
+        return structure.check_masks(sampler(rng, n, structure, level), level)
+
     if allows_empty:
-        return sampler(rng, n, structure, level)
+        return drawn(rng, n)
     if structure.widths[level] == 1:  # the full mask is all there is
         return np.ones((n, 1), dtype=np.bool_)
     if isinstance(sampler, ByWidth):  # it draws each row by itself, so a few more can simply be added
-        return redrawn(n, lambda some: sampler(rng, some, structure, level))
+        return redrawn(n, functools.partial(drawn, rng))
     # The first rows of a longer draw are those of a shorter one, so draw again, by as many more as were empty.
     asked = n
     while True:
-        masks = sampler(copy.deepcopy(rng), asked, structure, level)
+        masks = drawn(copy.deepcopy(rng), asked)
         good = masks[masks.any(axis=1)]
         if len(good) >= n or len(masks) < asked:
             return good[:n]

@@ -536,6 +536,7 @@ def test_it_goes_on_after_kill_9_and_repeats_no_query(tmp_path):
     ("change", "match"),
     [
         ({"inputs": []}, "inputs is empty"),
+        ({"inputs": 5}, "inputs must be a list of inputs; got 5"),
         ({"seeds": 0}, "seeds must be their number"),
         ({"seeds": 2**63}, "seeds must be their number, 1 to a million"),
         ({"metrics": "deletion"}, "metrics must be a list"),

@@ -218,6 +218,22 @@ def test_a_sampler_that_cannot_be_is_refused(make, message):
         make()
 
 
+@pytest.mark.parametrize(
+    ("masks", "message"),
+    [
+        (lambda rng, n, width: rng.random((n, width)), "must hold only 0 and 1"),
+        (lambda rng, n, width: np.ones((n, width + 1)), r"must have shape \(n, 5\), one column for each feature"),
+        (lambda rng, n, width: None, "must have shape"),
+    ],
+)
+@pytest.mark.parametrize("allows_empty", [True, False])
+def test_what_a_function_draws_is_checked(masks, message, allows_empty):
+    with pytest.raises(ValueError, match=message):
+        samplers.draw(samplers.ensure(masks), rng(), 4, c2fa.Structure.flat(5), 0, allows_empty)
+    zeros_and_ones = samplers.ensure(lambda rng, n, width: [[1, 0, 1, 1, 0]] * n)
+    assert samplers.draw(zeros_and_ones, rng(), 4, c2fa.Structure.flat(5), 0, allows_empty).dtype == np.bool_
+
+
 def test_samplers_survive_pickling_and_have_names_of_their_own():
     for sampler in EVERY.values():
         found = pickle.loads(pickle.dumps(ensure(sampler)))

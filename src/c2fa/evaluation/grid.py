@@ -205,6 +205,8 @@ def _check(inputs: Any, beside: Mapping[str, Sequence[Any] | None], batch_size: 
             raise TypeError(f"{what} must be a list with one for each input; got {values!r:.100}")
         if len(values) != len(inputs):
             raise ValueError(f"{len(values)} {what} for {len(inputs)} inputs; give one for each")
+    if not isinstance(inputs, Iterable):
+        raise TypeError(f"inputs must be a list of inputs; got {inputs!r:.100}")
 
 
 def _notes(records: Mapping[int, Record], count: int) -> tuple[str, ...]:
