@@ -42,6 +42,9 @@ import c2fa
 from c2fa.batch import Recipe, many
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the experiments' networks
+from benchmarks import sentences
+
+sentences.ensure()  # here, as workers import this file
 
 ROWS = 200
 WORDS = (60, 220)

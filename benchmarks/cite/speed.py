@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from importlib.util import find_spec
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
+from benchmarks import sentences
 from benchmarks.cite.items import Item
 
 import c2fa
@@ -42,9 +39,8 @@ def plain(lm: Any, prompts: Sequence[str], answer: str) -> Any:
 
 def lines(lm: Any, items: Sequence[Item], answers: Sequence[str], rows: int = ROWS) -> Iterator[str]:
     """Seconds a question and rows a second of each way, how far numbers are apart, and the time beside the model."""
-    if find_spec("sentencex") is None:
-        yield "sentencex is not installed: sentences end at full stops here"
-        _split_at_full_stops()
+    if told := sentences.ensure():
+        yield told
     questions = [Question(dict(i.documents), i.query, answer) for i, answer in zip(items, answers, strict=True)]
     asked: list[list[tuple[Sequence[str], str]]] = []
 
@@ -146,15 +142,6 @@ def _wait(lm: Any) -> None:
 
 
 # ---------------------------------------------------------------------------------- without weights and data
-
-
-def _split_at_full_stops() -> None:
-    """Stand in for a package that a borrowed machine may lack; sentences of invented words end at full stops."""
-    stand_in = ModuleType("sentencex")
-    vars(stand_in)["get_sentence_boundaries"] = lambda language, text: [
-        {"start_index": found.start()} for found in re.finditer(r"[^\s.][^.]*\.?", text)
-    ]
-    sys.modules["sentencex"] = stand_in
 
 
 def made_up(count: int, documents: int = 10) -> tuple[list[Item], list[str]]:
