@@ -245,13 +245,14 @@ def _game_warnings(game: Solved, structure: Structure) -> list[str]:
     left_out = game.r2_left_out
     if all(game.exact_levels(structure)):
         return []
+    rows = len(game.game.masks)
+    more = "there are no other masks to ask" if rows == 1 << min(structure.leaves, 60) else "raise the budget"
     if left_out is None:
-        return [f"{len(game.game.masks)} rows do not tell how rough these values are: raise the budget"]
+        return [f"{rows} rows do not tell how rough these values are: {more}"]
     if left_out >= _MIN_R2:
         return []
     return [
-        f"the other rows hardly predict one that is left out (R² {left_out:z.2f}), so these values are rough: "
-        "raise the budget"
+        f"the other rows hardly predict one that is left out (R² {left_out:z.2f}), so these values are rough: {more}"
     ]
 
 

@@ -261,6 +261,13 @@ def test_noise_is_found_out_where_equal_rows_of_a_call_get_one_answer():
     assert any("asked again" in warning for warning in e.diagnostics.warnings)
 
 
+def test_where_every_mask_was_asked_no_budget_tells_more():
+    e = explain(Model(np.array([[0.0], [1.0]]), noise=0.3), s=c2fa.Structure.flat(1), budget=100)
+    assert (
+        e.diagnostics.warnings[-1] == "2 rows do not tell how rough these values are: there are no other masks to ask"
+    )
+
+
 # -- options ---------------------------------------------------------------------------------------
 
 
