@@ -223,6 +223,8 @@ def test_a_library_that_leaves_no_rows_out_says_that_the_money_is_spent() -> Non
 
 
 def test_in_many_each_input_has_the_money(tmp_path: Any) -> None:
+    pytest.importorskip("pyarrow")
+    pytest.importorskip("cloudpickle", reason="the shop's prices are a lambda")
     model = Shop()
     found = explainer(model).many([X, 2.0 * X])
     assert [e.queries for e in found] == [100, 100]
@@ -235,6 +237,7 @@ def test_in_many_each_input_has_the_money(tmp_path: Any) -> None:
 @pytest.mark.parametrize("engine", ["serial", "processes"])
 def test_a_model_that_is_still_to_be_made_is_looked_at_where_it_is_made(engine: str, tmp_path: Any) -> None:
     pytest.importorskip("pyarrow")
+    pytest.importorskip("cloudpickle", reason="the model is a lambda")
     from c2fa.batch import Recipe, many
 
     with pytest.raises(ValueError, match="is money, and this model counts no cost"):

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -204,21 +205,16 @@ def dumps(thing: Any, what: str = "the explainer", remedy: str = _REMEDY) -> byt
     """Pickle a thing for a worker, or say in one sentence what to give instead."""
     main = sys.modules.get("__main__")
     interactive = main is None or not hasattr(main, "__file__")
-    try:
-        if not interactive:  # a notebook's functions cannot be imported by a worker, though pickle takes them
-            return pickle.dumps(thing)
-    except Exception as error:
-        problem: Exception = error
-    else:
-        problem = RuntimeError("it was made in an interactive session")
-    try:
-        by_value: bytes = import_module("cloudpickle").dumps(thing)
-        return by_value
-    except ImportError:
-        if interactive:
-            return pickle.dumps(thing)
-    except Exception as error:
-        problem = error
+    by_value = ["cloudpickle"] if find_spec("cloudpickle") is not None else []
+    # Nobody can import a notebook's functions, although pickle takes them.
+    ways = by_value if interactive and by_value else ["pickle", *by_value]
+    problem: Exception | None = None
+    for way in ways:
+        try:
+            payload: bytes = import_module(way).dumps(thing)
+            return payload
+        except Exception as error:
+            problem = error
     raise TypeError(
         f"{what} cannot be sent to another process ({type(problem).__name__}: {problem}); {remedy}"
     ) from problem
