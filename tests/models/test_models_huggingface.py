@@ -214,7 +214,7 @@ def test_the_problem_type_chooses_the_activation(bert):
         config.problem_type = None
     with pytest.raises(ValueError, match="needs its tokenizer"):
         HuggingFace(bert[0])
-    with pytest.raises(ValueError, match="max_length must be a whole number above 2, .*; got 2"):
+    with pytest.raises(ValueError, match=r"max_length must be a whole number above 2, .*; got 2"):
         HuggingFace(*bert, max_length=2)
     with pytest.raises(ValueError, match="outputs must be"):
         HuggingFace(*bert, outputs="scores")
