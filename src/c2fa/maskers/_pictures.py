@@ -148,7 +148,7 @@ class Picture:
                 some.expand(shape).flatten().contiguous().view(bits) for some in (self.values, self.baseline)
             )
             apart = (values ^ baseline).view(word)  # of an image that begins anywhere in its memory
-            torch.bitwise_xor(kept.bitwise_and_(apart), baseline.view(word), out=out.view(len(masks), -1).view(word))
+            torch.bitwise_xor(kept.bitwise_and_(apart), baseline.view(word), out=out.flatten(1).view(word))
             return
         baseline, entries = self._on_host
         for row, target in zip(masks, out, strict=True):
