@@ -50,15 +50,12 @@ class TokenTable:
         at = np.arange(leaves)
         near, far = [at % 2 == 0, at % 2 == 1], [at % 3 == 0, at % 3 == 1, at % 5 > 2, at % 7 == 6]
         tests = np.array([*near, *far] if inputs.mask is None else near)
-        masked_texts, masked_spans = _all_masked(inputs)
-        rows: list[Any] = [inputs.texts, masked_texts, *inputs(tests, inputs.structure.depth - 1)]
-        if len(inputs.texts) == 1:
-            rows[:2] = inputs.texts + masked_texts
+        rows = inputs(np.array([at >= 0, at < 0, *tests]), inputs.structure.depth - 1)
         whole, blank, *others = tokenize.tokenizer.encode_batch([r if isinstance(r, str) else tuple(r) for r in rows])
-        gaps = inputs.mask is not None
-        tokens = _tokens(tokenize.columns(whole), whole, inputs.spans, gaps)
-        if gaps:
-            masked = _tokens(tokenize.columns(blank), blank, masked_spans, gaps)
+        tokens = _tokens(tokenize.columns(whole), whole, inputs.spans, inputs.mask is not None)
+        if inputs.mask is not None:
+            masks = [_masked(spans, len(inputs.mask)) for spans in inputs.spans]
+            masked = _tokens(tokenize.columns(blank), blank, masks, True)
             is_leafs = masked[_LEAF] != _FIXED
             if not np.array_equal(tokens[:, tokens[_LEAF] == _FIXED], masked[:, ~is_leafs]):
                 return None
@@ -71,9 +68,12 @@ class TokenTable:
         named = dict(zip(tokenize.columns(whole), columns, strict=True))
         table = cls(named, leaf, kept == 1, added == 1, counts, tokenize.limit)
         is_cut_alike = len(inputs.texts) == 1 and tokenize.cuts_right  # as ``token_rows`` cuts
-        if not (is_cut_alike or table.fits):
-            return None
-        return table if table._is_right(tests, list(map(tokenize.columns, others))) else None
+        chosen = (leaf == _FIXED) | (tests[:, leaf] == kept)
+        is_right = all(
+            np.array_equal(tokens[-len(columns) :, row], [*tokenize.columns(other).values()])
+            for row, other in zip(chosen, others, strict=True)
+        )
+        return table if is_right and (is_cut_alike or table.fits) else None
 
     @classmethod
     def whole(cls, encoding: Any, number: int) -> TokenTable:
@@ -95,15 +95,6 @@ class TokenTable:
         fixed = len(self.leaf) - int(self.counts.sum())
         lengths: Ints = fixed + int(masked.sum()) + masks @ (kept - masked)
         return lengths if self.limit is None else np.minimum(lengths, self.limit)
-
-    def _is_right(self, masks: Bools, rendered: Sequence[Mapping[str, Ints]]) -> bool:
-        """Whether the table gives rows the tokens that their rendered texts have."""
-        chosen = (self.leaf == _FIXED) | (masks[:, self.leaf] == self.when)
-        return all(
-            np.array_equal(column[row], tokens[name])
-            for name, column in self.columns.items()
-            for row, tokens in zip(chosen, rendered, strict=True)
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,7 +195,7 @@ def token_rows(
     return rows
 
 
-def _tokens(columns: Mapping[str, Ints], encoding: Any, spans: Sequence[Spans], gaps: bool) -> Ints:
+def _tokens(columns: Mapping[str, Ints], encoding: Any, spans: Sequence[Spans | Ints], gaps: bool) -> Ints:
     """The tokens of an encoding of an input whose leaves are at ``spans``, with the rows of ``_PLACE`` and so on.
 
     A token belongs to the leaf that holds its last character. With ``gaps``, a token before a leaf belongs to it too,
@@ -227,17 +218,9 @@ def _tokens(columns: Mapping[str, Ints], encoding: Any, spans: Sequence[Spans], 
     return np.array([place, leaf, np.ones(len(ends), dtype=np.int64), text < 0, *columns.values()])
 
 
-def _all_masked(inputs: TextInputs) -> tuple[list[str], list[Spans]]:
-    """The texts with every leaf masked, and where the masks are."""
-    mask = inputs.mask or ""
-    texts, spans = [], []
-    for text, edges in zip(inputs.texts, inputs.spans, strict=True):
-        masked, end = "", 0
-        places = []
-        for a, b in edges:
-            masked += text[end:a]
-            places.append((len(masked), len(masked) + len(mask)))
-            masked, end = masked + mask, b
-        texts.append(masked + text[end:])
-        spans.append(places)
-    return texts, spans
+def _masked(spans: Spans, size: int) -> Ints:
+    """The spans of leaves of which each is masked by so many characters."""
+    starts, ends = np.array(spans).reshape(-1, 2).T
+    grown = size - (ends - starts)
+    starts = starts + np.cumsum(grown) - grown
+    return np.stack([starts, starts + size], axis=1)
