@@ -113,10 +113,6 @@ class Picture:
             return np.ascontiguousarray(array[..., 0])
         return np.ascontiguousarray(np.moveaxis(array, -1, self.channel))
 
-    def stackable(self, other: Picture) -> bool:
-        same = self.is_tensor == other.is_tensor and self.channel == other.channel
-        return same and self.values.shape == other.values.shape and self.values.dtype == other.values.dtype
-
     @property
     def is_plain(self) -> bool:
         """Whether the original is an array or a tensor."""

@@ -224,7 +224,8 @@ class _MaskedImages:
     @property
     def stacks(self) -> bool:
         """Whether all images fit into one array."""
-        return all(image.stackable(self.images[0]) for image in self.images)
+        kinds = {(im.is_tensor, im.channel, tuple(im.values.shape), im.values.dtype) for im in self.images}
+        return len(kinds) == 1
 
     def on(self, device: Any) -> _MaskedImages:
         return replace(self, images=[image.on(device) for image in self.images], placed=True)
