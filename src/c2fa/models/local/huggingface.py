@@ -131,10 +131,10 @@ class HuggingFace(Pretrained):
             )
         if outputs not in ("probabilities", "logits"):
             raise ValueError(f"outputs must be 'probabilities' or 'logits', not {outputs!r}")
-        added = tokenizer.num_special_tokens_to_add()
-        if max_length is not None and not (is_whole(max_length) and max_length > added):
+        around = 0 if max_length is None else tokenizer.num_special_tokens_to_add()
+        if max_length is not None and not (is_whole(max_length) and max_length > around):
             raise ValueError(
-                f"max_length must be a whole number above {added}, the tokens around a text; got {max_length!r}"
+                f"max_length must be a whole number above {around}, the tokens around a text; got {max_length!r}"
             )
         self.outputs = outputs
         self.max_length = max_length or _limit(tokenizer, model)
