@@ -117,6 +117,8 @@ def test_what_the_model_receives():
     batch = ImageBag(halves, absent="fill")(equal).inputs(np.ones((5, 2)), 0)
     assert batch.shape == (5, 2, 4, 6, 3)
     assert batch.dtype == np.float32
+    for image in (equal[0], *([] if torch is None else [torch.from_numpy(equal[0])])):
+        assert ImageBag(halves)(image).inputs(np.ones((0, 2), dtype=bool), 1).shape == (0, 4, 6, 3)
     images = [Image.fromarray((image * 255).astype(np.uint8)) for image in equal]
     row = ImageBag(halves, absent="fill")(images).inputs([[True, False]], 0)[0]
     assert row[0] is images[0]
@@ -187,6 +189,8 @@ def test_a_single_image_has_regions_of_super_pixels():
     labels = masked.view.labels[0]
     assert labels.max() + 1 == masked.structure.widths[1]
     assert masked.view.images[0].dtype == np.uint8
+    few = [ImageBag("slic", regions=count)(image).structure.widths for count in (4, np.int64(4))]
+    assert few[0] == few[1]
 
 
 def test_label_maps_and_functions():
@@ -230,6 +234,7 @@ def test_what_is_refused():
         {"fill": "noise"},
         {"channels": "middle"},
         {"regions": 0},
+        {"regions": np.int64(0)},
         {"segment": halves, "options": {"a": 1}},
     ):
         with pytest.raises(ValueError):

@@ -110,7 +110,14 @@ def test_cuts_may_include_both_ends(cuts):
 
 
 def test_what_is_refused():
-    for bad in ({"windows": "many"}, {"windows": 0}, {"order": "rows"}, {"fill": "noise"}, {"time_axis": 2}):
+    for bad in (
+        {"windows": "many"},
+        {"windows": 0},
+        {"windows": np.int64(0)},
+        {"order": "rows"},
+        {"fill": "noise"},
+        {"time_axis": 2},
+    ):
         with pytest.raises(ValueError):
             TimeSeries(**bad)
     with pytest.raises(ValueError, match="say time_axis"):

@@ -313,6 +313,17 @@ def test_calling_again_asks_for_the_missing_rows_alone(server, fault):
         assert model._memo == {}
 
 
+def test_rows_of_several_lengths_do_not_hide_why_a_call_failed():
+    def one_and_two(rows):
+        return linear(rows)[:, : min(len(rows), 2)]  # the first request has one row
+
+    with Model(one_and_two) as running, Proxy(running.port, [None, None, 400]) as proxy:
+        model = MLflow(proxy.url, rows_per_request=4, concurrency=1, **FAST)
+        with pytest.raises(EndpointError, match="the server answered 400") as caught:
+            model(X)
+        assert caught.value.partial is None
+
+
 def test_wrong_row_counts_are_named(server):
     message = "rows 1–19 of 20: the server returned 18 rows for 19 inputs"
     with Proxy(server.port, [None, "few"]) as proxy, pytest.raises(EndpointError, match=message):
@@ -640,7 +651,12 @@ def test_wrong_settings_are_refused():
         ({"retrys": 3}, "MLflow has no option 'retrys'; it takes rows_per_request"),
         ({"timeout": 0}, "timeout must be a number above 0"),
         ({"concurrency": 0}, "concurrency must be at least 1"),
-        ({"price_per_row": -1}, "prices must not be negative"),
+        ({"timeout": "5"}, "timeout must be a number above 0, not '5'"),
+        ({"max_wait": None}, "max_wait must be a number above 0, not None"),
+        ({"headers": [("a", "b")]}, "expected string"),
+        ({"price_per_row": -1}, "prices must be numbers of at least 0"),
+        ({"price_per_row": float("nan")}, "prices must be numbers of at least 0"),
+        ({"price_per_token": (1, 2, 3)}, r"those of tokens one or two; got \(0.0, 1, 2, 3\)"),
     ]:
         with pytest.raises((TypeError, ValueError), match=message):
             MLflow("http://127.0.0.1:1", **wrong)

@@ -214,5 +214,29 @@ def test_the_problem_type_chooses_the_activation(bert):
         config.problem_type = None
     with pytest.raises(ValueError, match="needs its tokenizer"):
         HuggingFace(bert[0])
+    with pytest.raises(ValueError, match=r"max_length must be a whole number above 2, .*; got 2"):
+        HuggingFace(*bert, max_length=2)
     with pytest.raises(ValueError, match="outputs must be"):
         HuggingFace(*bert, outputs="scores")
+
+
+@pytest.mark.parametrize(("kind", "most"), [("Bert", 34), ("Roberta", 32), ("MPNet", 32), ("RobertaPreLayerNorm", 32)])
+def test_long_texts_are_cut_where_the_models_positions_end(bert, kind, most):
+    """Some number the positions of tokens from that of padding on."""
+    config = getattr(transformers, f"{kind}Config")(
+        vocab_size=40,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        intermediate_size=8,
+        max_position_embeddings=34,
+        pad_token_id=1,
+    )
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=bert[1].backend_tokenizer,
+        pad_token="[UNK]",
+        model_input_names=["input_ids", "attention_mask"],
+    )
+    model = HuggingFace(getattr(transformers, f"{kind}ForSequenceClassification")(config).eval(), tokenizer)
+    assert model.max_length == most
+    assert np.isfinite(model(TEXTS)).all()

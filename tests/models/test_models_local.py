@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -65,9 +66,17 @@ def test_specs_of_servers():
 
 
 def test_an_unknown_option_is_named():
+    with pytest.raises(ValueError, match="cannot make a model of 'demo': got an unexpected keyword argument 'wrong'"):
+        load("demo", wrong=1)
     pytest.importorskip("onnxruntime")
     with pytest.raises(ValueError, match="unexpected keyword argument 'wrong'"):
         load("onnx:x", wrong=1)
+
+
+def test_the_weights_of_the_demo_may_be_named_by_a_text():
+    weights = files("c2fa.models").joinpath("data/demo_sentiment.npz")
+    texts = ["A wonderful book.", "It broke."]
+    np.testing.assert_array_equal(load("demo", weights=str(weights))(texts), load("demo")(texts))
 
 
 def test_importing_the_room_imports_nothing_heavy():

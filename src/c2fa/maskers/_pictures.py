@@ -113,10 +113,6 @@ class Picture:
             return np.ascontiguousarray(array[..., 0])
         return np.ascontiguousarray(np.moveaxis(array, -1, self.channel))
 
-    def stackable(self, other: Picture) -> bool:
-        same = self.is_tensor == other.is_tensor and self.channel == other.channel
-        return same and self.values.shape == other.values.shape and self.values.dtype == other.values.dtype
-
     @property
     def is_plain(self) -> bool:
         """Whether the original is an array or a tensor."""
@@ -148,7 +144,7 @@ class Picture:
                 some.expand(shape).flatten().contiguous().view(bits) for some in (self.values, self.baseline)
             )
             apart = (values ^ baseline).view(word)  # of an image that begins anywhere in its memory
-            torch.bitwise_xor(kept.bitwise_and_(apart), baseline.view(word), out=out.view(len(masks), -1).view(word))
+            torch.bitwise_xor(kept.bitwise_and_(apart), baseline.view(word), out=out.flatten(1).view(word))
             return
         baseline, entries = self._on_host
         for row, target in zip(masks, out, strict=True):

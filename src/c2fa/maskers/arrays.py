@@ -232,7 +232,7 @@ class TimeSeries:
     def __post_init__(self) -> None:
         if not is_whole(self.windows) and np.ndim(self.windows) == 0:
             raise ValueError(f"windows must be a number or a list of cuts, not {self.windows!r}")
-        if isinstance(self.windows, int) and self.windows < 1:
+        if isinstance(self.windows, int | np.integer) and self.windows < 1:
             raise ValueError(f"windows must be at least 1, not {self.windows}")
         if self.order not in ("channels", "windows"):
             raise ValueError(f"order must be 'channels' or 'windows', not {self.order!r}")
@@ -289,7 +289,7 @@ class TimeSeries:
             return table | own_fields([f"level of {name}" for name in of_leaves], levels)
 
         notes: tuple[str, ...] = ()
-        if isinstance(self.windows, int) and self.windows > steps:
+        if isinstance(self.windows, int | np.integer) and self.windows > steps:
             notes = (f"there are {self.windows} windows for {steps} steps, so each step is one: give fewer",)
         return Masked(
             structure,

@@ -89,7 +89,7 @@ class ImageBag:
             raise ValueError(f"fill must be a number, a colour, 'mean', 'segments' or 'blur': {self.fill!r}")
         if self.channels not in ("auto", "first", "last"):
             raise ValueError(f"channels must be 'auto', 'first' or 'last', not {self.channels!r}")
-        if isinstance(self.regions, int) and self.regions < 1:
+        if isinstance(self.regions, int | np.integer) and self.regions < 1:
             raise ValueError(f"regions must be at least 1, not {self.regions}")
         if self.options and not isinstance(self.segment, str):
             raise ValueError("options are for segment='quickshift' or 'slic'; a function of yours has its own")
@@ -191,7 +191,7 @@ class ImageBag:
         return [_label_map(labels, images[k].size, k) for k, labels in enumerate(maps)]
 
     def _regions(self, image: Picture, labels: IntArray) -> IntArray:
-        if isinstance(self.regions, int):
+        if isinstance(self.regions, int | np.integer):
             options = {"n_segments": self.regions, "compactness": 20.0, "start_label": 0}
             [region] = label_maps([image.small], "slic", options)
         else:
@@ -210,6 +210,7 @@ class _MaskedImages:
     """Turns masks into a batch of images if the input is a single one, else of bags.
 
     ``by_level`` is the paper's way to remove images: masks of images remove them, masks of super-pixels never do.
+    Images that are ``placed`` are tensors on a model's device, as rows of them are: one, or one for each bag of a few.
     """
 
     images: list[Picture]
@@ -218,55 +219,35 @@ class _MaskedImages:
     single: bool
     removes: bool
     by_level: bool = False
+    placed: bool = False
 
     @property
     def stacks(self) -> bool:
         """Whether all images fit into one array."""
-        return all(image.stackable(self.images[0]) for image in self.images)
+        kinds = {(im.is_tensor, im.channel, tuple(im.values.shape), im.values.dtype) for im in self.images}
+        return len(kinds) == 1
 
-    def on(self, device: Any) -> _ImagesOnDevice:
-        images = [image.on(device) for image in self.images]
-        return _ImagesOnDevice(images, self.counts, self.structure, self.single, self.removes, self.by_level)
+    def on(self, device: Any) -> _MaskedImages:
+        return replace(self, images=[image.on(device) for image in self.images], placed=True)
 
     def __call__(self, masks: BoolArray, level: int) -> Any:
-        images = self.images
-        leaves = self.structure.expand(masks, level)
-        segments = self._segments(leaves)
-        if not self.removes and images[0].is_plain and self.stacks:
-            return self._painted(segments)
+        images, leaves = self.images, self.structure.expand(masks, level)
+        segments = np.split(leaves, np.cumsum(self.counts)[:-1], axis=1)
+        left = np.ones((len(leaves), len(images)), dtype=np.bool_)
+        if self.removes and not (self.by_level and self.structure.level(level) > 0):
+            left = left_in_bag(leaves, self.structure)
+        if self.placed or (not self.removes and images[0].is_plain and self.stacks):
+            batch = images[0].empty(len(leaves), len(images))
+            for j, image in enumerate(images):
+                image.paint(segments[j], batch[:, j])
+            if self.single or left.all():
+                return batch[:, 0] if self.single else batch
+            import torch
+
+            return [torch.stack([bag[j] for j in np.flatnonzero(row)]) for bag, row in zip(batch, left, strict=True)]
         if self.single:
             return LazyBatch(len(leaves), lambda i: images[0].shown(leaves[i]))
-        left = self._left(leaves, level)
         return LazyBatch(len(leaves), lambda i: [images[j].shown(segments[j][i]) for j in np.flatnonzero(left[i])])
-
-    def _segments(self, leaves: BoolArray) -> list[BoolArray]:
-        return np.split(leaves, np.cumsum(self.counts)[:-1], axis=1)
-
-    def _left(self, leaves: BoolArray, level: int) -> BoolArray:
-        if self.removes and not (self.by_level and self.structure.level(level) > 0):
-            return left_in_bag(leaves, self.structure)
-        return np.ones((len(leaves), len(self.images)), dtype=np.bool_)
-
-    def _painted(self, segments: list[BoolArray]) -> Any:
-        images = self.images
-        batch = images[0].empty(len(segments[0]), len(images))
-        for j, image in enumerate(images):
-            image.paint(segments[j], batch[:, j])
-        return batch[:, 0] if self.single else batch
-
-
-class _ImagesOnDevice(_MaskedImages):
-    """Masked images as tensors on a device: one tensor of all rows, or one for each where images are removed."""
-
-    def __call__(self, masks: BoolArray, level: int) -> Any:
-        leaves = self.structure.expand(masks, level)
-        batch = self._painted(self._segments(leaves))
-        left = self._left(leaves, level)
-        if self.single or left.all():
-            return batch
-        import torch
-
-        return [torch.stack([bag[j] for j in np.flatnonzero(row)]) for bag, row in zip(batch, left, strict=True)]
 
 
 def _named(x: Any) -> tuple[list[str] | None, list[Any]]:

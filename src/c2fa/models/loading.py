@@ -68,11 +68,11 @@ def load(spec: str, *, allow_pickle: bool = False, **options: Any) -> Model:
     if not isinstance(spec, str):
         raise TypeError(f"a model's spec must be a text such as 'demo' or 'onnx:file'; got {spec!r}")
     kind, _, rest = spec.partition(":")
-    if spec == "demo":
-        return adapter("DemoSentiment")(**options)
-    if kind not in _ADAPTERS or kind == "demo" or not rest:
+    if kind not in _ADAPTERS or (spec != "demo" and (kind == "demo" or not rest)):
         raise ValueError(f"{shown(spec)!r} names no model; write {_forms(_ADAPTERS)}")
     try:
+        if kind == "demo":
+            return adapter("DemoSentiment")(**options)
         if kind == "python":
             return _python(rest, **options)
         if kind == "sklearn":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
+from c2fa._system import is_real
 from c2fa.models.http.limits import Retry
 
 
@@ -83,10 +85,11 @@ class Settings:
                 raise ValueError(f"{name} must be at least {least}, not {value!r}")
         for name in ("timeout", "wait", "max_wait", "rate"):
             value = vars(self)[name]
-            if value is not None and not 0 < value < float("inf"):
+            if not (is_real(value) and 0 < value < math.inf) and (name, value) != ("rate", None):
                 raise ValueError(f"{name} must be a number above 0, not {value!r}")
-        if self.price_per_row < 0 or min(self.token_prices) < 0:
-            raise ValueError("prices must not be negative")
+        prices = (self.price_per_row, *self.token_prices)
+        if len(prices) != 3 or not all(is_real(price) and 0 <= price < math.inf for price in prices):
+            raise ValueError(f"prices must be numbers of at least 0, and those of tokens one or two; got {prices}")
         if self.auth_env is not None and not re.fullmatch(r"[A-Z_][A-Z0-9_]*", self.auth_env):
             raise ValueError(
                 "auth_env takes the name of an environment variable in capitals, such as 'API_TOKEN', "

@@ -56,12 +56,10 @@ class Endpoint(Paced):
 
     def __init__(self, url: str, output_names: Sequence[str] = (), **settings: Any) -> None:
         self.url = check_url(url)
-        try:
-            self.settings = Settings(**settings)
-        except TypeError:
-            known = ", ".join(Settings.__dataclass_fields__)
-            wrong = ", ".join(repr(k) for k in settings if k not in Settings.__dataclass_fields__)
-            raise TypeError(f"{type(self).__name__} has no option {wrong}; it takes {known}") from None
+        known = Settings.__dataclass_fields__
+        if wrong := ", ".join(repr(name) for name in settings if name not in known):
+            raise TypeError(f"{type(self).__name__} has no option {wrong}; it takes {', '.join(known)}")
+        self.settings = Settings(**settings)
         in_the_open = urlsplit(self.url).scheme == "http" and not is_local(self.url)
         if self.settings.auth_env and in_the_open and not self.settings.auth_over_http:
             raise ValueError(
@@ -153,10 +151,10 @@ class Endpoint(Paced):
             portal.run(self._ask(portal, request))
         except BaseException as error:
             answers = self._answered(keys)
+            blanks = [np.full(width, np.nan) for width in set(map(len, answers.values()))]
             error.partial = None  # type: ignore[attr-defined]
-            if answers:  # NaN elsewhere: a ledger may keep it
-                blank = np.full(len(next(iter(answers.values()))), np.nan)
-                error.partial = np.stack([answers.get(key, blank) for key in keys])  # type: ignore[attr-defined]
+            if len(blanks) == 1:  # else there is nothing, or nobody can tell what is right; a ledger may keep the rest
+                error.partial = np.stack([answers.get(key, blanks[0]) for key in keys])  # type: ignore[attr-defined]
             if isinstance(error, KeyboardInterrupt):
                 self.close()
             raise

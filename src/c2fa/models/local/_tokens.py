@@ -25,6 +25,9 @@ Bools = npt.NDArray[np.bool_]
 Spans = list[tuple[int, int]]
 
 _FIXED = -1  # the leaf of a token that every row has
+# The rows of what is known of tokens, above those of the model's inputs: a place, which orders tokens among leaves, the
+# gaps between them and the tokenizer's additions, the leaf, whether it is kept, and whether the tokenizer added them.
+_PLACE, _LEAF, _KEPT = range(3)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,25 +50,30 @@ class TokenTable:
         at = np.arange(leaves)
         near, far = [at % 2 == 0, at % 2 == 1], [at % 3 == 0, at % 3 == 1, at % 5 > 2, at % 7 == 6]
         tests = np.array([*near, *far] if inputs.mask is None else near)
-        rendered = inputs(tests, inputs.structure.depth - 1)
-        if len(inputs.texts) == 1:
-            rendered = [[text] for text in rendered]
-        masked_texts, masked_spans = _all_masked(inputs)
-        whole, blank, *others = tokenize.encodings([inputs.texts, masked_texts, *rendered])
-        gaps = inputs.mask is not None
-        kept = _Tokens.of(tokenize.columns(whole), whole, inputs.spans, gaps)
-        masked = _Tokens.of(tokenize.columns(blank), blank, masked_spans, gaps)
+        rows = inputs(np.array([at >= 0, at < 0, *tests]), inputs.structure.depth - 1)
+        whole, blank, *others = tokenize.tokenizer.encode_batch([r if isinstance(r, str) else tuple(r) for r in rows])
+        tokens = _tokens(tokenize.columns(whole), whole, inputs.spans, inputs.mask is not None)
         if inputs.mask is not None:
-            if kept.fixed() != masked.fixed():
+            masks = [_masked(spans, len(inputs.mask)) for spans in inputs.spans]
+            masked = _tokens(tokenize.columns(blank), blank, masks, True)
+            is_leafs = masked[_LEAF] != _FIXED
+            if not np.array_equal(tokens[:, tokens[_LEAF] == _FIXED], masked[:, ~is_leafs]):
                 return None
-            kept += masked.of_leaves()
-        own = kept.leaf != _FIXED
-        counts = np.bincount(kept.leaf[own] + leaves * kept.kept[own], minlength=2 * leaves).reshape(2, leaves)
-        table = cls(kept.columns, kept.leaf, kept.kept, kept.added, counts, tokenize.limit)
+            masked[_KEPT] = 0
+            tokens = np.concatenate([tokens, masked[:, is_leafs]], axis=1)
+            tokens = tokens[:, np.argsort(tokens[_PLACE], kind="stable")]
+        _, leaf, kept, added, *columns = tokens
+        own = leaf != _FIXED
+        counts = np.bincount(leaf[own] + leaves * kept[own], minlength=2 * leaves).reshape(2, leaves)
+        named = dict(zip(tokenize.columns(whole), columns, strict=True))
+        table = cls(named, leaf, kept == 1, added == 1, counts, tokenize.limit)
         is_cut_alike = len(inputs.texts) == 1 and tokenize.cuts_right  # as ``token_rows`` cuts
-        if not (is_cut_alike or table.fits):
-            return None
-        return table if table._is_right(tests, list(map(tokenize.columns, others))) else None
+        chosen = (leaf == _FIXED) | (tests[:, leaf] == kept)
+        is_right = all(
+            np.array_equal(tokens[-len(columns) :, row], [*tokenize.columns(other).values()])
+            for row, other in zip(chosen, others, strict=True)
+        )
+        return table if is_right and (is_cut_alike or table.fits) else None
 
     @classmethod
     def whole(cls, encoding: Any, number: int) -> TokenTable:
@@ -87,15 +95,6 @@ class TokenTable:
         fixed = len(self.leaf) - int(self.counts.sum())
         lengths: Ints = fixed + int(masked.sum()) + masks @ (kept - masked)
         return lengths if self.limit is None else np.minimum(lengths, self.limit)
-
-    def _is_right(self, masks: Bools, rendered: Sequence[Mapping[str, Ints]]) -> bool:
-        """Whether the table gives rows the tokens that their rendered texts have."""
-        chosen = (self.leaf == _FIXED) | (masks[:, self.leaf] == self.when)
-        return all(
-            np.array_equal(column[row], tokens[name])
-            for name, column in self.columns.items()
-            for row, tokens in zip(chosen, rendered, strict=True)
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,9 +133,6 @@ class Tokenize:
                 stacklevel=2,
             )
         return table
-
-    def encodings(self, rows: Sequence[Sequence[str]]) -> list[Any]:
-        return list(self.tokenizer.encode_batch([row[0] if len(row) == 1 else tuple(row) for row in rows]))
 
     def columns(self, encoding: Any) -> dict[str, Ints]:
         """The model's inputs for each token."""
@@ -199,79 +195,32 @@ def token_rows(
     return rows
 
 
-@dataclass(frozen=True, eq=False)
-class _Tokens:
-    """Tokens of one text or two; ``place`` orders them among the leaves, the gaps and the tokenizer's additions."""
+def _tokens(columns: Mapping[str, Ints], encoding: Any, spans: Sequence[Spans | Ints], gaps: bool) -> Ints:
+    """The tokens of an encoding of an input whose leaves are at ``spans``, with the rows of ``_PLACE`` and so on.
 
-    columns: dict[str, Ints]
-    place: Ints
-    leaf: Ints
-    kept: Bools
-    added: Bools
-
-    @classmethod
-    def of(cls, columns: dict[str, Ints], encoding: Any, spans: Sequence[Spans], gaps: bool) -> _Tokens:
-        """The tokens of an encoding of an input whose leaves are at ``spans``.
-
-        A token belongs to the leaf that holds its last character. With ``gaps``, a token before a leaf belongs to it
-        too, because some tokenizers join a blank to the word after it.
-        """
-        starts, ends = np.array(encoding.offsets).reshape(-1, 2).T
-        ends = np.maximum(ends - 1, starts)
-        text = np.array([-1 if k is None else k for k in encoding.sequence_ids])
-        first = np.cumsum([0, *map(len, spans)])  # the number of each text's first leaf
-        begins = 2 * first + 2 * np.arange(len(first))  # the place before each text, and the one after the last
-        # The tokenizer's additions stand before the first text, between the two, or after the last.
-        place = begins[np.maximum.accumulate(text) + 1]
-        leaf = np.full(len(ends), _FIXED)
-        for k, edges in enumerate(spans):
-            own = text == k
-            at = np.searchsorted(np.array(edges).ravel(), ends[own], side="right")  # odd in a leaf, even in a gap
-            is_leafs = (at < 2 * len(edges)) if gaps else (at % 2 == 1)
-            place[own] = begins[k] + 1 + at
-            leaf[own] = np.where(is_leafs, first[k] + at // 2, _FIXED)
-        return cls(columns, place, leaf, np.ones(len(ends), dtype=np.bool_), text < 0)
-
-    def __add__(self, other: _Tokens) -> _Tokens:
-        """The tokens of both, in the order of their places."""
-        order = np.argsort(np.concatenate([self.place, other.place]), kind="stable")
-
-        def joined(mine: Any, theirs: Any) -> Any:
-            return np.concatenate([mine, theirs])[order]
-
-        columns = {name: joined(column, other.columns[name]) for name, column in self.columns.items()}
-        return _Tokens(
-            columns,
-            joined(self.place, other.place),
-            joined(self.leaf, other.leaf),
-            joined(self.kept, other.kept),
-            joined(self.added, other.added),
-        )
-
-    def fixed(self) -> list[tuple[int, ...]]:
-        """The tokens that no mask changes, with their places."""
-        is_fixed = self.leaf == _FIXED
-        columns = [self.place, *self.columns.values()]
-        return list(zip(*(column[is_fixed].tolist() for column in columns), strict=True))
-
-    def of_leaves(self) -> _Tokens:
-        """The tokens of leaves alone, as those that rows have when they mask the leaf."""
-        own = self.leaf != _FIXED
-        columns = {name: column[own] for name, column in self.columns.items()}
-        return _Tokens(columns, self.place[own], self.leaf[own], np.zeros(own.sum(), dtype=np.bool_), self.added[own])
+    A token belongs to the leaf that holds its last character. With ``gaps``, a token before a leaf belongs to it too,
+    because some tokenizers join a blank to the word after it.
+    """
+    starts, ends = np.array(encoding.offsets).reshape(-1, 2).T
+    ends = np.maximum(ends - 1, starts)
+    text = np.array([-1 if k is None else k for k in encoding.sequence_ids])
+    first = np.cumsum([0, *map(len, spans)])  # the number of each text's first leaf
+    begins = 2 * first + 2 * np.arange(len(first))  # the place before each text, and the one after the last
+    # The tokenizer's additions stand before the first text, between the two, or after the last.
+    place = begins[np.maximum.accumulate(text) + 1]
+    leaf = np.full(len(ends), _FIXED)
+    for k, edges in enumerate(spans):
+        own = text == k
+        at = np.searchsorted(np.array(edges).ravel(), ends[own], side="right")  # odd in a leaf, even in a gap
+        is_leafs = (at < 2 * len(edges)) if gaps else (at % 2 == 1)
+        place[own] = begins[k] + 1 + at
+        leaf[own] = np.where(is_leafs, first[k] + at // 2, _FIXED)
+    return np.array([place, leaf, np.ones(len(ends), dtype=np.int64), text < 0, *columns.values()])
 
 
-def _all_masked(inputs: TextInputs) -> tuple[list[str], list[Spans]]:
-    """The texts with every leaf masked, and where the masks are."""
-    mask = inputs.mask or ""
-    texts, spans = [], []
-    for text, edges in zip(inputs.texts, inputs.spans, strict=True):
-        masked, end = "", 0
-        places = []
-        for a, b in edges:
-            masked += text[end:a]
-            places.append((len(masked), len(masked) + len(mask)))
-            masked, end = masked + mask, b
-        texts.append(masked + text[end:])
-        spans.append(places)
-    return texts, spans
+def _masked(spans: Spans, size: int) -> Ints:
+    """The spans of leaves of which each is masked by so many characters."""
+    starts, ends = np.array(spans).reshape(-1, 2).T
+    grown = size - (ends - starts)
+    starts = starts + np.cumsum(grown) - grown
+    return np.stack([starts, starts + size], axis=1)

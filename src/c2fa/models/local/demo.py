@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,8 +41,8 @@ class DemoSentiment:
     output_names = ("negative", "positive")
     mask_token = "[MASK]"
 
-    def __init__(self, weights: Path | None = None) -> None:
-        self._path = weights
+    def __init__(self, weights: str | Path | None = None) -> None:
+        self._path = None if weights is None else Path(weights)
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """The probabilities of negative and positive for each text, as an array of shape (n, 2)."""
@@ -59,11 +58,9 @@ class DemoSentiment:
 
     @cached_property
     def _network(self) -> _Network:
-        if self._path is not None:
-            with self._path.open("rb") as file:
-                return _Network(_read(file))
-        with files("c2fa.models").joinpath("data/demo_sentiment.npz").open("rb") as file:
-            return _Network(_read(file))
+        path = self._path or files("c2fa.models").joinpath("data/demo_sentiment.npz")
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            return _Network(archive)
 
 
 class _Network:
@@ -175,12 +172,6 @@ def _exponentiate(scores: _Floats) -> _Floats:
     np.exp(scores, out=scores)
     total: _Floats = scores.sum(axis=-1, keepdims=True)
     return total
-
-
-def _read(file: IO[bytes]) -> dict[str, NDArray[np.generic]]:
-    """All arrays of a weights file, none of which is unpickled."""
-    with np.load(file, allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
 
 
 def _dequantise(weights: Mapping[str, NDArray[np.generic]], name: str) -> _Floats:

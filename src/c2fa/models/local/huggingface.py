@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from c2fa._system import on_device, refuse_older, without_plans
+from c2fa._system import is_whole, on_device, refuse_older, without_plans
 from c2fa.asking.masking import MaskedBatch
 from c2fa.models.local._graphs import Graphs
 from c2fa.models.local._tokens import Tokenize, TokenTable, token_rows
@@ -131,8 +131,13 @@ class HuggingFace(Pretrained):
             )
         if outputs not in ("probabilities", "logits"):
             raise ValueError(f"outputs must be 'probabilities' or 'logits', not {outputs!r}")
+        around = 0 if max_length is None else tokenizer.num_special_tokens_to_add()
+        if max_length is not None and not (is_whole(max_length) and max_length > around):
+            raise ValueError(
+                f"max_length must be a whole number above {around}, the tokens around a text; got {max_length!r}"
+            )
         self.outputs = outputs
-        self.max_length = max_length or _limit(tokenizer, model.config)
+        self.max_length = max_length or _limit(tokenizer, model)
         self._background = Background(self.device)
 
     @property
@@ -244,16 +249,16 @@ def _pair(row: Any) -> tuple[str, str | None]:
     raise TypeError(f"a text classifier takes texts or pairs of texts, not {type(row).__name__}")
 
 
-def _limit(tokenizer: Any, config: Any) -> int | None:
+def _limit(tokenizer: Any, model: torch.nn.Module) -> int | None:
     """Return the most tokens that the model reads; a tokenizer without a limit has a huge number."""
     limit = tokenizer.model_max_length
     if limit is not None and limit < 1_000_000:
         return int(limit)
-    limit = setting(config, "max_position_embeddings")
-    if limit is None:
-        return None
-    # These models use their first two positions for no token.
-    return int(limit) - 2 * (config.model_type in ("roberta", "xlm-roberta", "camembert"))
+    limit = setting(model.config, "max_position_embeddings")
+    # RoBERTa and its kin number positions from that of padding on, whose embedding is for no token.
+    tables = (part for name, part in model.named_modules() if name.endswith("position_embeddings"))
+    unused = next((table.padding_idx + 1 for table in tables if getattr(table, "padding_idx", None) is not None), 0)
+    return limit and int(limit) - unused
 
 
 def setting(owner: Any, *names: str) -> Any:
