@@ -310,7 +310,7 @@ def to_host(tensor: torch.Tensor) -> Callable[[], Floats]:
     here = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
     here.copy_(tensor, non_blocking=True)
     done = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    done.record()
+    done.record(torch.cuda.current_stream(tensor.device))  # which need not be the current device
 
     def numbers() -> Floats:
         done.synchronize()
