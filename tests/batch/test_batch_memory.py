@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -165,6 +166,33 @@ def test_workers_that_meet_bad_inputs_alone_lose_nothing(mark: float) -> None:
 def test_workers_whose_model_never_answers_say_so() -> None:
     with pytest.raises(NoAnswerError, match=r"not answered once in 1 s.*Connection refused"):
         explainer(Model(down=__file__)).many(inputs(6), workers=2)
+
+
+class Cancelled(Calling):
+    """A model whose event loop is gone, from its 31st call on."""
+
+    def __call__(self, batch: Any) -> Any:
+        if self.calls >= 30:
+            raise asyncio.CancelledError
+        return super().__call__(batch)
+
+
+class Unmetered(Calling):
+    """A model that cannot tell its cost any more, from its 31st call on."""
+
+    @property
+    def cost(self) -> float:
+        if self.calls >= 30:
+            raise ConnectionError("the meter is gone")
+        return 0.5 * self.calls
+
+
+@pytest.mark.parametrize(("made", "why"), [(Cancelled, "CancelledError"), (Unmetered, "the meter is gone")])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_whatever_the_model_raises_here_it_takes_nothing_else_along(made: Any, why: str, workers: int) -> None:
+    with pytest.warns(UserWarning, match=rf"\d+ of 60 inputs are missing, .*{why}"):
+        found = explainer(made(delay=0.05), batch_size=32).many(inputs(60), workers=workers, patience=0.2)
+    assert 0 < len(dict(found.items())) < 60 == len(found)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -137,7 +137,7 @@ class Server:
             name: getattr(model, name) for name in ("special_tokens", "max_new_tokens") if hasattr(model, name)
         }
         self.language["methods"] = tuple(name for name in (*CALLS, *BESIDE) if hasattr(model, name))
-        self.facts()  # a mistake in the model's own description ends the run here, and not in each connection
+        dumps(self.facts(), "what the model says of itself")  # a mistake ends the run here, not in each connection
 
     def facts(self) -> dict[str, Any]:
         """The attributes of the model that workers need."""
@@ -257,14 +257,19 @@ class Server:
         """Begin a call of the model; a model without ``launch`` answers it here."""
         self.meter.begin()
         first, rows = requests[0], sum(request.rows for request in requests)
-        with self.limit:
-            if first.what in CALLS:
-                call = self.calls.method(first.what, first.body, rows)
-            else:
-                call = self.calls.begin([inputs for request in requests for inputs in request.body], rows)
-            if self.calls.launch is None or first.what in CALLS:
-                with contextlib.suppress(Exception):  # raised again in the thread that waits for answers
-                    call.reply()
+        try:
+            with self.limit:
+                if first.what in CALLS:
+                    call = self.calls.method(first.what, first.body, rows)
+                else:
+                    call = self.calls.begin([inputs for request in requests for inputs in request.body], rows)
+                if self.calls.launch is None or first.what in CALLS:
+                    with contextlib.suppress(Exception):  # raised again in the thread that waits for answers
+                        call.reply()
+        except Exception as error:  # in what the model says of itself
+            for request in requests:
+                self._reply(request, error=error)
+            return
         with self.changed:
             self.under_way.append((call, requests))
             self.changed.notify_all()
@@ -365,5 +370,9 @@ class Server:
                 self._reply(request, answer)
 
     def _reply(self, request: Request, answer: Any = None, error: Exception | None = None) -> None:
-        load = self.meter.load()
-        request.guest.reply(request.id, answer, error, request.cost, self.facts(), load)
+        facts = request.guest.facts
+        try:
+            facts = self.facts()
+        except Exception as wrong:  # in what the model says of itself by now
+            answer, error = None, error or wrong
+        request.guest.reply(request.id, answer, error, request.cost, facts, self.meter.load())
