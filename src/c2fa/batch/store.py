@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from c2fa._system import is_gone, is_whole
+from c2fa._system import is_gone
 from c2fa.asking.fingerprint import fingerprint
 from c2fa.asking.model import describe
 from c2fa.batch.overview import Brief, Failure, Flat, NotExplainedError, Overview
@@ -295,7 +295,7 @@ def settings_of(explainer: Explainer, **of_the_store: Any) -> dict[str, Any]:
         "options": text(explainer.method),
         "budget": list(explainer.budget) if isinstance(explainer.budget, tuple) else explainer.budget,
         "money": explainer.money and explainer.money.text,
-        "target": int(explainer.target) if is_whole(explainer.target) else explainer.target,
+        "target": int(explainer.target) if isinstance(explainer.target, np.integer) else explainer.target,
         "seed": explainer.seed,
         "until": None if explainer.until is None else text(explainer.until),
         "link": explainer.link.name if explainer.link.unit else None,  # as in stores from before there were links

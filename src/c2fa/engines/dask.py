@@ -10,7 +10,8 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from c2fa.engines.base import Done, Hire, MakeWork, Result, Work, attempt, gpu_of, keep_busy, library
+from c2fa._system import need
+from c2fa.engines.base import Done, Hire, MakeWork, Result, Work, attempt, gpu_of, keep_busy
 from c2fa.engines.contact import LOCAL, WorkerError, dumps, sendable
 from c2fa.engines.serving import Server, Serving
 
@@ -27,7 +28,7 @@ def _run(run: str, payload: bytes, number: int, task: Any) -> Result:
 
 def _serve(payload: bytes, number: int, local: bool) -> Exception | None:
     """Answer workers until the run ends; return the error where the model cannot be made."""
-    worker = library("distributed", "Dask").get_worker()
+    worker = need("distributed", "dask").get_worker()
     host = LOCAL if local else worker.address.rpartition("//")[2].rpartition(":")[0]
     try:
         server = pickle.loads(payload).start(number, host)
@@ -61,7 +62,7 @@ def engine(
     of a cluster of your own must offer a resource: ``GPU=1`` if it is to have the model, or ``MODEL=1`` without a GPU,
     and otherwise ``WORKER=1``.
     """
-    distributed = library("distributed", "Dask")
+    distributed = need("distributed", "dask")
     cluster, started = None, client is None
     local = client is None and address is None
     if local:

@@ -91,8 +91,8 @@ class Guest:
             server = self.server
             self.facts = server.facts()
             deaths = {
-                place[1]: server.journal.reasons(place, "the model's process died")[-1]
-                for place in server.journal.deaths
+                place[1]: died[-1].reason or "the model's process died"
+                for place, died in server.journal.deaths.items()
                 if place[0] == self.token
             }
             hello = {"life": server.life, "start_seconds": server.start_seconds, "facts": self.facts, "deaths": deaths}

@@ -36,9 +36,6 @@ class Crew:
     tries: int | None = None
     used: int = 0
 
-    def first(self) -> int:
-        return self.most if self.left is None else 1
-
     def paying(self, busy: float, inputs: int, start: float) -> int:
         """The number of workers that pay, after ``busy`` seconds of work at ``inputs``, if a start takes ``start``.
 
@@ -144,7 +141,7 @@ class _Pool:
         self._enlist(1)
         if self.models is not None and self.running:  # there is a task; what takes longest to start is started early
             self.models.start()
-        self._enlist(self.crew.first())
+        self._enlist(self.crew.most if self.crew.left is None else 1)
         while self.running:
             by_pipe: dict[Any, _Process] = {worker.pipe: worker for worker in self.running}
             of_models = [] if self.models is None else [model.pipe for model in self.models.running]

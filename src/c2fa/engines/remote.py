@@ -111,11 +111,6 @@ class RemoteModel:
 
     # -- other work of the model's process
 
-    @property
-    def has_gpu(self) -> bool:
-        """Whether the model's process works with a GPU."""
-        return bool(self._facts["has_gpu"])
-
     def segment(self, images: Sequence[Any], segment: str, options: Mapping[str, Any]) -> list[Any]:
         maps: list[Any] = self._wait(self._ask("segment", (list(images), segment, dict(options))))
         return maps
