@@ -208,6 +208,19 @@ def test_an_outage_returns_what_is_done(workers: int) -> None:
         np.testing.assert_array_equal(e.low, explainer()(inputs(60)[index]).low)
 
 
+def _brightness(bags: Any) -> list[float]:
+    return [float(sum(image.mean() for image in bag)) for bag in bags]
+
+
+def test_bags_of_images_travel_to_a_function_here() -> None:
+    """Rows of bags are built as they are read, since all of them may not fit into memory; workers send some at a time."""
+    pytest.importorskip("skimage")
+    bags = list(np.random.default_rng(0).integers(0, 256, (4, 2, 16, 16, 3)).astype(np.uint8))
+    made = c2fa.Explainer(_brightness, c2fa.maskers.ImageBag(), budget=20, progress=False)
+    for mine, theirs in zip(made.many(bags, workers=2), made.many(bags), strict=True):
+        np.testing.assert_array_equal(mine.low, theirs.low)
+
+
 def test_equal_inputs_are_asked_about_by_one_worker() -> None:
     found = explainer().many([*inputs(20), *[inputs(1)[0]] * 20], workers=2)
     assert found.run.rows == explainer().many(inputs(20)).run.rows

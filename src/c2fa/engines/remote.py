@@ -146,7 +146,7 @@ class RemoteModel:
                 except Exception as error:
                     raise TypeError(
                         f"the masked inputs cannot be sent to the model's process ({type(error).__name__}: {error}); "
-                        "leave out models= and gpus=, so that each worker has a model of its own"
+                        "leave out models= and gpus= or, in memory, workers="
                     ) from error
             dropped = [self._dropped.popleft() for _ in range(len(self._dropped))]
             self._sent.difference_update(dropped)
