@@ -213,7 +213,7 @@ def _brightness(bags: Any) -> list[float]:
 
 
 def test_bags_of_images_travel_to_a_function_here() -> None:
-    """Rows of bags are built as they are read, since all of them may not fit into memory; workers send some at a time."""
+    """Rows of bags are built as they are read, since they may not all fit into memory; workers send some at a time."""
     bags = list(np.random.default_rng(0).integers(0, 256, (4, 2, 16, 16, 3)).astype(np.uint8))
     made = c2fa.Explainer(_brightness, c2fa.maskers.ImageBag(), budget=20, progress=False)
     for mine, theirs in zip(made.many(bags, workers=2), made.many(bags), strict=True):

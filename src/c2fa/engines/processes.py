@@ -124,6 +124,13 @@ class _Models:
             raise error
         self.ready_since = time.monotonic()
 
+    def end(self) -> None:
+        """Let the processes end by themselves: killed ones leave semaphores, of which Python warns."""
+        for model in self.running:
+            model.pipe.close()
+        for model in self.running:
+            model.process.join(2.0)
+
 
 class _Pool:
     """The worker processes of a run and its tasks."""
@@ -154,6 +161,8 @@ class _Pool:
                 if done is not None:
                     yield done
             self._grow()
+        if self.models is not None:
+            self.models.end()
 
     def _enlist(self, count: int) -> None:
         """Start workers until there are ``count``, each for a task that waits for it."""
@@ -326,4 +335,11 @@ def _serve_model(pipe: Connection, payload: bytes, number: int) -> None:
         pipe.send(sendable(error))
         return
     pipe.send(None)
+
+    def follow() -> None:
+        with contextlib.suppress(EOFError, OSError):
+            pipe.recv()  # the driver hangs up at the end of the run
+        server.stop()
+
+    threading.Thread(target=follow, name="c2fa-end", daemon=True).start()
     server.run()
