@@ -97,11 +97,7 @@ class _Models:
         self.running: list[_Process] = []
         self.ready_since = time.monotonic()
 
-    def start(self) -> None:
-        for number in range(self.serving.models):
-            self._start(number)
-
-    def _start(self, number: int) -> None:
+    def start(self, number: int) -> None:
         """Start a model process, with a GPU and its share of the cores that workers leave."""
         environment = _threads(((os.cpu_count() or 1) - self.workers) // self.serving.models)
         if self.serving.gpu:
@@ -118,7 +114,7 @@ class _Models:
             self.running.remove(model)
             model.pipe.close()
             model.process.join()
-            self._start(model.number)
+            self.start(model.number)
             return
         if error is not None:
             raise error
@@ -147,7 +143,8 @@ class _Pool:
     def run(self) -> Iterator[Done]:
         self._enlist(1)
         if self.models is not None and self.running:  # there is a task; what takes longest to start is started early
-            self.models.start()
+            for number in range(self.models.serving.models):
+                self.models.start(number)
         self._enlist(self.crew.most if self.crew.left is None else 1)
         while self.running:
             by_pipe: dict[Any, _Process] = {worker.pipe: worker for worker in self.running}

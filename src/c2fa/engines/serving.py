@@ -301,7 +301,11 @@ class Server:
             with self.limit:
                 answers = [call.outputs() if first.what in ("rows", "batch", "score") else call.reply()]
             if first.what not in CALLS:
-                self._check_width(answers[0].shape[1], requests)
+                width = answers[0].shape[1]
+                if len(requests) == 1:
+                    self.widths.setdefault(width, set()).add(first.guest.token)
+                elif width != self._usual_width():  # one of the workers may be the cause
+                    raise QueryError("rows of another width")
                 ends = np.cumsum([request.rows for request in requests])
                 answers = np.split(answers[0], ends[:-1])
         except Exception as failure:
@@ -319,13 +323,6 @@ class Server:
                 request.alone = True
             with self.changed:
                 self.waiting.extendleft(reversed(requests))
-
-    def _check_width(self, width: int, requests: list[Request]) -> None:
-        """Refuse an unusual number of outputs for the rows of several workers, as one of them may be the cause."""
-        if len(requests) == 1:
-            self.widths.setdefault(width, set()).add(requests[0].guest.token)
-        elif width != self._usual_width():
-            raise QueryError("rows of another width")
 
     def _usual_width(self) -> int | None:
         """The model's number of outputs for a row, once two workers got the same; None before."""
