@@ -54,24 +54,21 @@ def engine(
     workers: int,
     serving: Serving | None = None,
     address: str | None = None,
-    client: Any = None,
 ) -> Iterator[Done]:
-    """Run tasks as Dask futures, on a given client, the scheduler at an address, or a cluster that is started here.
+    """Run tasks as Dask futures, on the scheduler at an address, or a cluster that is started here.
 
     A task whose worker is killed is submitted again; the workers' nannies start new ones. With ``serving``, each worker
     of a cluster of your own must offer a resource: ``GPU=1`` if it is to have the model, or ``MODEL=1`` without a GPU,
     and otherwise ``WORKER=1``.
     """
     distributed = need("distributed", "dask")
-    cluster, started = None, client is None
-    local = client is None and address is None
-    if local:
+    cluster = None
+    if address is None:
         try:
             cluster = _cluster(distributed, workers, serving)
         except RuntimeError as error:  # one of its processes was killed during the start
             raise WorkerError(f"the Dask cluster did not start ({error}); run the same command again") from error
-    if client is None:
-        client = distributed.Client(cluster if cluster is not None else address)
+    client = distributed.Client(address if cluster is None else cluster)
     run = secrets.token_hex(8)
     payload = dumps(Hire.of(make, serving))  # sent with each task: scattered data are lost with their workers
     models: dict[Any, int] = {}
@@ -82,7 +79,7 @@ def engine(
 
     def serve(number: int) -> None:
         assert serving is not None
-        future = client.submit(_serve, packed, number, local, pure=False, resources=_holder(serving))
+        future = client.submit(_serve, packed, number, cluster is not None, pure=False, resources=_holder(serving))
         models[future] = number
 
     def first_of(running: list[Any]) -> tuple[Any, Result | None]:
@@ -114,8 +111,7 @@ def engine(
         yield from keep_busy(range(workers), tasks, submit, first_of)
     finally:
         client.cancel(list(models))
-        if started:
-            client.close()
+        client.close()
         if cluster is not None:
             cluster.close()
 

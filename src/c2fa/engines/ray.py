@@ -42,25 +42,18 @@ def _leave_signals() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def engine(
-    make: MakeWork,
-    tasks: Iterable[Any],
-    *,
-    workers: int,
-    serving: Serving | None = None,
-    address: str | None = None,
-) -> Iterator[Done]:
-    """Run workers as Ray actors, on a cluster that runs already or one that is started here and ended afterwards.
+def engine(make: MakeWork, tasks: Iterable[Any], *, workers: int, serving: Serving | None = None) -> Iterator[Done]:
+    """Run workers as Ray actors: where Ray runs already, at RAY_ADDRESS, or as it is started here and ended afterwards.
 
     A killed actor is restarted and its task run again, as often as it takes; by default Ray does neither.
     """
     ray = need("ray", "ray")
     started = not ray.is_initialized()
-    local = started and address is None and not os.environ.get("RAY_ADDRESS")
+    local = started and not os.environ.get("RAY_ADDRESS")
     if started:
         count = workers + (0 if serving is None else serving.models)
         room = {"num_cpus": max(os.cpu_count() or 1, count)} if local else {}
-        ray.init(address=address, log_to_driver=False, include_dashboard=False, logging_level="WARNING", **room)
+        ray.init(log_to_driver=False, include_dashboard=False, logging_level="WARNING", **room)
     host = LOCAL if local else None  # else the node's own address
     again = {"max_restarts": -1, "max_task_retries": -1}
     models: list[Any] = []
