@@ -165,6 +165,14 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
         serial(tmp_path / "s", frame, column="x")
 
 
+def test_numbers_of_numpy_bind_a_store_as_others_do(tmp_path: Path) -> None:
+    for learn, target in (((4, np.int64(8)), np.int64(1)), ([np.int8(4), 8], 1)):
+        made = explainer(target=target, method="c2fa", penalty="auto")
+        store = made.many(inputs(12), tmp_path / "s", engine="serial", learn=learn)
+        assert (store.settings["learn"], store.settings["target"]) == ([4, 8], 1)
+    assert store.run.rows == 0, "the second call continued the first"
+
+
 def test_a_worker_that_cannot_start_ends_the_run(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="'nothing' names no model"):
         many(explainer(), inputs(4), tmp_path / "s", workers=1, model="nothing")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -167,6 +168,33 @@ def test_workers_whose_model_never_answers_say_so() -> None:
         explainer(Model(down=__file__)).many(inputs(6), workers=2)
 
 
+class Cancelled(Calling):
+    """A model whose event loop is gone, from its 31st call on."""
+
+    def __call__(self, batch: Any) -> Any:
+        if self.calls >= 30:
+            raise asyncio.CancelledError
+        return super().__call__(batch)
+
+
+class Unmetered(Calling):
+    """A model that cannot tell its cost any more, from its 31st call on."""
+
+    @property
+    def cost(self) -> float:
+        if self.calls >= 30:
+            raise ConnectionError("the meter is gone")
+        return 0.5 * self.calls
+
+
+@pytest.mark.parametrize(("made", "why"), [(Cancelled, "CancelledError"), (Unmetered, "the meter is gone")])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_whatever_the_model_raises_here_it_takes_nothing_else_along(made: Any, why: str, workers: int) -> None:
+    with pytest.warns(UserWarning, match=rf"\d+ of 60 inputs are missing, .*{why}"):
+        found = explainer(made(delay=0.05), batch_size=32).many(inputs(60), workers=workers, patience=0.2)
+    assert 0 < len(dict(found.items())) < 60 == len(found)
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_outage_returns_what_is_done(workers: int) -> None:
     made = explainer(Failing(), batch_size=32)
@@ -178,6 +206,18 @@ def test_an_outage_returns_what_is_done(workers: int) -> None:
     assert f"{60 - len(done)} not explained" in repr(found)
     for index, e in done.items():
         np.testing.assert_array_equal(e.low, explainer()(inputs(60)[index]).low)
+
+
+def _brightness(bags: Any) -> list[float]:
+    return [float(sum(image.mean() for image in bag)) for bag in bags]
+
+
+def test_bags_of_images_travel_to_a_function_here() -> None:
+    """Rows of bags are built as they are read, since they may not all fit into memory; workers send some at a time."""
+    bags = list(np.random.default_rng(0).integers(0, 256, (4, 2, 16, 16, 3)).astype(np.uint8))
+    made = c2fa.Explainer(_brightness, c2fa.maskers.ImageBag(), budget=20, progress=False)
+    for mine, theirs in zip(made.many(bags, workers=2), made.many(bags), strict=True):
+        np.testing.assert_array_equal(mine.low, theirs.low)
 
 
 def test_equal_inputs_are_asked_about_by_one_worker() -> None:

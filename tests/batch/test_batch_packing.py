@@ -36,7 +36,7 @@ def test_several_batches_in_flight_give_the_same() -> None:
     for x, outcome in zip(xs, found, strict=True):
         if outcome.explanation is not None:
             assert outcome.explanation.to_json() == explainer()(x).to_json()
-    with pytest.raises(ValueError, match="in_flight must be at least 1"):
+    with pytest.raises(ValueError, match="in_flight must be a whole number of at least 1; got 0"):
         pack(explainer(), xs, in_flight=0)
 
 
@@ -192,7 +192,7 @@ def test_the_cost_is_each_input_s_own() -> None:
 def test_wrong_numbers_are_refused() -> None:
     with pytest.raises(ValueError, match="tries must be at least 1"):
         pack(explainer(), inputs(1), tries=0)
-    with pytest.raises(ValueError, match="batch_size must be at least 1"):
+    with pytest.raises(ValueError, match="batch_size must be a whole number of at least 1"):
         pack(explainer(), inputs(1), batch_size=0)
 
 

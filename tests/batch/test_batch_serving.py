@@ -109,6 +109,29 @@ def test_workers_have_neither_the_gpu_nor_what_only_the_model_imports_and_costs_
     assert sum(e.diagnostics.cost for e in store) == pytest.approx(store.run.cost)
 
 
+def test_the_model_s_process_ends_by_itself_and_leaves_nothing(tmp_path: Path) -> None:
+    """Progress bars have a lock of all processes; where one is killed that has it, Python warns of a leak."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import multiprocessing, sys\n"
+        "from batch_helpers import STRUCTURE, Model, inputs\n"
+        "import c2fa\n"
+        "from c2fa.batch import Recipe, many\n\n"
+        "def make():\n"
+        "    global kept\n"
+        "    kept = multiprocessing.RLock()\n"
+        "    return Model()\n\n"
+        "if __name__ == '__main__':\n"
+        "    recipe = Recipe(make, c2fa.maskers.Array(STRUCTURE), {'budget': 20})\n"
+        "    many(recipe, inputs(4), sys.argv[1], workers=1, models=1, progress=False)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])}
+    command = [sys.executable, str(script), str(tmp_path / "s")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(Store.open(tmp_path / "s")) == 4
+
+
 def _installed(name: str) -> None:
     if importlib.util.find_spec({"dask": "distributed"}.get(name, name)) is None:
         pytest.skip(f"{name} is not installed: pip install 'c2fa[{name}]'")

@@ -196,8 +196,8 @@ def contained(what: str = "the model") -> Iterator[None]:
     """Calls of a stranger's code: where it would end the process, by ``sys.exit()`` for instance, it has failed."""
     try:
         yield
-    except (SystemExit, KeyboardInterrupt) as error:
-        if from_outside(error):
+    except BaseException as error:
+        if isinstance(error, Exception) or from_outside(error):
             raise
         failure = ExitError(f"{what} raised {type(error).__name__}({error}), which would end the process")
         failure.partial = getattr(error, "partial", None)  # type: ignore[attr-defined]

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, TypeAlias
 
 from c2fa import engines
 from c2fa._system import at_least, check_word
@@ -25,21 +25,6 @@ from c2fa.models.loading import is_language_model, load, taken
 from c2fa.showing.progress import Bar
 
 MakeModel: TypeAlias = str | Callable[[], Any]
-Divided: TypeAlias = tuple[Callable[[], Model], Callable[[Any], Explainer]]
-"""What makes a model, for its own process, and what makes an explainer around one, for workers."""
-
-
-@runtime_checkable
-class Divisible(Protocol):
-    """What makes an explainer, and can have its model made in another process."""
-
-    def __call__(self, model: Any = None) -> Explainer:
-        """Make the explainer, with its own model or around one."""
-        ...
-
-    def divided(self) -> Divided:
-        """What makes the model, and what makes the rest around one."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +67,8 @@ class Recipe:
             return self.explainer.with_model(model)
         return Explainer(model, self.masker, **self.options)
 
-    def divided(self) -> Divided:
-        """What makes the model, and the recipe without it."""
+    def divided(self) -> tuple[Callable[[], Model], Recipe]:
+        """What makes the model, for its own process, and the recipe without it, which workers call with one."""
         return functools.partial(_made, self.model), replace(self, model=_absent)
 
     def bare(self) -> Explainer:
@@ -267,7 +252,7 @@ def many(
             rows = make.options.get("batch_size") if make.explainer is None else bare.batch_size
     make_model = None
     if served:
-        if not isinstance(make, Divisible):
+        if not isinstance(make, Recipe):
             raise TypeError(
                 "models= and gpus= need a model that can be made apart from its explainer: give an explainer, or "
                 "c2fa.batch.Recipe(model, masker, options) in place of a function that makes both"
@@ -326,7 +311,7 @@ def _portable(
         )
     if model is not None:
         raise ValueError("model= goes with an explainer; a function that makes one makes its model too")
-    return explainer if isinstance(explainer, Divisible) else functools.partial(_checked, explainer)
+    return explainer if isinstance(explainer, Recipe) else functools.partial(_checked, explainer)
 
 
 def _checked(make: Callable[[], Any]) -> Explainer:

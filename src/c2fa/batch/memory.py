@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from c2fa._system import Signals, at_least, did_you_mean
 from c2fa.asking.model import describe
@@ -133,10 +133,6 @@ class Settings:
     patience: float
 
 
-Steps: TypeAlias = Generator[tuple[Outcome, Report]]
-"""Each input's outcome, with what all so far have taken."""
-
-
 def _isolation(settings: Settings, explainer: Explainer, on_answer: Callable[[], object] = lambda: None) -> Isolation:
     """What is known of the model, and when it gives its first answer."""
     # A model that never gave an answer is more likely wrong than busy.
@@ -168,8 +164,10 @@ class Task:
     canary: Item | None = None
 
 
-def _explained_by_workers(settings: Settings, explainer: Explainer, items: Sequence[Item], workers: int) -> Steps:
-    """Explain inputs in processes around the model, which this one has."""
+def _explained_by_workers(
+    settings: Settings, explainer: Explainer, items: Sequence[Item], workers: int
+) -> Generator[tuple[Outcome, Report]]:
+    """Explain inputs in processes around the model, which this one has; each comes with what all so far have taken."""
     if explainer.ledger is not None and explainer.ledger.path == ":memory:":
         raise ValueError("a ledger in memory cannot be shared by workers; give a file, or leave out workers=")
     size = max(1, min(64, len(items) // (4 * workers)))  # so that no worker waits long for the last one

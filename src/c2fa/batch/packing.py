@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from c2fa._system import at_least
 from c2fa.asking.driver import Job, Share, drive
 from c2fa.asking.fingerprint import Identity, fingerprint
 from c2fa.asking.ledger import LedgerError
@@ -91,10 +92,8 @@ def packed(
     >>> [(o.index, o.error is None) for o in sorted(packed(explainer, items), key=lambda o: o.index)]
     [(0, True), (1, False), (2, True)]
     """
-    size = explainer.batch_size if batch_size is None else batch_size
-    for name, value in (("batch_size", size), ("in_flight", in_flight)):
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, not {value!r}")
+    size = at_least("batch_size", explainer.batch_size if batch_size is None else batch_size, 1)
+    at_least("in_flight", in_flight, 1)
     isolation = Isolation() if isolation is None else isolation
     if isinstance(scout := explainer.prior, Scout):
         scout.ready(explainer)  # one that cannot be made is no input's fault

@@ -260,7 +260,7 @@ class Lesson:
             raise ValueError(f"learn={learn!r}: fewer than {FOLDS} inputs teach nothing; learn from some hundreds")
         if any(n >= later for n, later in itertools.pairwise(stages)):
             raise ValueError(f"learn={learn!r} must increase: the prior is learned anew after so many inputs in all")
-        return cls(stages, after)
+        return cls(tuple(map(int, stages)), after)
 
     @property
     def settings(self) -> dict[str, Any]:

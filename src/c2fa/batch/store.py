@@ -295,7 +295,7 @@ def settings_of(explainer: Explainer, **of_the_store: Any) -> dict[str, Any]:
         "options": text(explainer.method),
         "budget": list(explainer.budget) if isinstance(explainer.budget, tuple) else explainer.budget,
         "money": explainer.money and explainer.money.text,
-        "target": explainer.target,
+        "target": int(explainer.target) if isinstance(explainer.target, np.integer) else explainer.target,
         "seed": explainer.seed,
         "until": None if explainer.until is None else text(explainer.until),
         "link": explainer.link.name if explainer.link.unit else None,  # as in stores from before there were links

@@ -19,7 +19,7 @@ from c2fa.asking.model import describe
 from c2fa.cli import options
 from c2fa.cli.commands import Asking
 from c2fa.cli.options import ASKING, INPUTS, argument, flag, pairs
-from c2fa.cli.output import USAGE, RefusedError, as_usage
+from c2fa.cli.output import USAGE, RefusedError, as_usage, need
 from c2fa.cli.session import Stop, Stoppable
 from c2fa.models.http._settings import shown
 
@@ -318,10 +318,9 @@ def _images(folder: Path) -> list[Path]:
 
 
 def _read_image(file: Path) -> Any:
-    try:
-        from PIL import Image
-    except ImportError:
-        raise RefusedError("images need pillow: pip install 'c2fa[images]'") from None
+    need(("PIL",), "an image")
+    from PIL import Image
+
     try:
         with Image.open(file) as image:
             # RGB would cut grey values of more than 8 bits to white.
@@ -359,8 +358,7 @@ def _columns(frame: Any) -> str:
 
 
 def _pandas() -> Any:
-    try:
-        import pandas as pd
-    except ImportError:
-        raise RefusedError("tables need pandas: pip install 'c2fa[frame]'") from None
+    need(("pandas",), "a table")
+    import pandas as pd
+
     return pd

@@ -178,7 +178,7 @@ def need(packages: Sequence[str], what: str) -> None:
     """Refuse what needs packages that are not installed, with the one command that installs them."""
     missing = [package for package in packages if find_spec(package) is None]
     if missing:
-        extra = {"matplotlib": "plots", "pandas": "frame", "pyarrow": "store", "torch": "torch", "skimage": "images"}
+        extra = {"matplotlib": "plots", "pandas": "frame", "pyarrow": "store", "torch": "torch", "PIL": "images"}
         extras = ",".join(extra[package] for package in missing)
         raise RefusedError(f"{what} needs {' and '.join(missing)}: pip install 'c2fa[{extras}]'")
 

@@ -14,7 +14,7 @@ from c2fa.engines.contact import Contact, WorkerError, dumps
 from c2fa.engines.journal import Journal
 from c2fa.engines.load import Load, Loads
 from c2fa.engines.processes import Crew, processes
-from c2fa.engines.remote import ModelDiedError, RemoteModel
+from c2fa.engines.remote import RemoteModel
 from c2fa.engines.serving import Serving
 
 __all__ = [
@@ -26,7 +26,6 @@ __all__ = [
     "Load",
     "Loads",
     "MakeWork",
-    "ModelDiedError",
     "RemoteModel",
     "Serving",
     "Work",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, Protocol, TypeAlias
 
 from c2fa.engines.contact import Contact
@@ -127,11 +126,3 @@ def keep_busy(
         else:
             give(worker, next(queue, None))
             yield Done(task, *result)
-
-
-def library(module: str, name: str) -> Any:
-    """Import the library of an engine, or say how to install it."""
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise ImportError(f"engine='{name.lower()}' needs {name}: pip install 'c2fa[{name.lower()}]'") from error

@@ -235,7 +235,8 @@ def dumps_message(message: Any) -> bytes:
     if len(payload) > _LARGEST:
         raise ValueError(
             f"{len(payload) / 2**30:.1f} GiB are too much for one message between a worker and the model's process, "
-            f"which may have {_LARGEST / 2**30:g} GiB; give a smaller batch_size, or leave out models= and gpus="
+            f"which may have {_LARGEST / 2**30:g} GiB; give a smaller batch_size, or leave out models= and gpus= or, "
+            "in memory, workers="
         )
     return payload
 

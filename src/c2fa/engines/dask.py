@@ -10,7 +10,8 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from c2fa.engines.base import Done, Hire, MakeWork, Result, Work, attempt, gpu_of, keep_busy, library
+from c2fa._system import need
+from c2fa.engines.base import Done, Hire, MakeWork, Result, Work, attempt, gpu_of, keep_busy
 from c2fa.engines.contact import LOCAL, WorkerError, dumps, sendable
 from c2fa.engines.serving import Server, Serving
 
@@ -27,7 +28,7 @@ def _run(run: str, payload: bytes, number: int, task: Any) -> Result:
 
 def _serve(payload: bytes, number: int, local: bool) -> Exception | None:
     """Answer workers until the run ends; return the error where the model cannot be made."""
-    worker = library("distributed", "Dask").get_worker()
+    worker = need("distributed", "dask").get_worker()
     host = LOCAL if local else worker.address.rpartition("//")[2].rpartition(":")[0]
     try:
         server = pickle.loads(payload).start(number, host)
@@ -61,16 +62,15 @@ def engine(
     of a cluster of your own must offer a resource: ``GPU=1`` if it is to have the model, or ``MODEL=1`` without a GPU,
     and otherwise ``WORKER=1``.
     """
-    distributed = library("distributed", "Dask")
-    cluster, started = None, client is None
-    local = client is None and address is None
-    if local:
+    distributed = need("distributed", "dask")
+    cluster, given = None, client is not None
+    if not given and address is None:
         try:
             cluster = _cluster(distributed, workers, serving)
         except RuntimeError as error:  # one of its processes was killed during the start
             raise WorkerError(f"the Dask cluster did not start ({error}); run the same command again") from error
-    if client is None:
-        client = distributed.Client(cluster if cluster is not None else address)
+    if not given:
+        client = distributed.Client(address if cluster is None else cluster)
     run = secrets.token_hex(8)
     payload = dumps(Hire.of(make, serving))  # sent with each task: scattered data are lost with their workers
     models: dict[Any, int] = {}
@@ -81,7 +81,7 @@ def engine(
 
     def serve(number: int) -> None:
         assert serving is not None
-        future = client.submit(_serve, packed, number, local, pure=False, resources=_holder(serving))
+        future = client.submit(_serve, packed, number, cluster is not None, pure=False, resources=_holder(serving))
         models[future] = number
 
     def first_of(running: list[Any]) -> tuple[Any, Result | None]:
@@ -113,7 +113,7 @@ def engine(
         yield from keep_busy(range(workers), tasks, submit, first_of)
     finally:
         client.cancel(list(models))
-        if started:
+        if not given:
             client.close()
         if cluster is not None:
             cluster.close()

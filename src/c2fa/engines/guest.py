@@ -80,8 +80,8 @@ class Guest:
                 error.partial = partial  # type: ignore[union-attr]
         try:
             self.outbox.put(dumps_message((id_, answer, error, cost, news, load)))
-        except ValueError as too_large:
-            self.outbox.put(dumps_message((id_, None, too_large, cost, news, load)))
+        except Exception as failure:  # it is too large, or cannot be pickled
+            self.outbox.put(dumps_message((id_, None, sendable(failure), cost, news, load)))
 
     def _read(self) -> None:
         writing = threading.Thread(target=self._write, name="c2fa-write", daemon=True)
@@ -91,8 +91,8 @@ class Guest:
             server = self.server
             self.facts = server.facts()
             deaths = {
-                place[1]: server.journal.reasons(place, "the model's process died")[-1]
-                for place in server.journal.deaths
+                place[1]: died[-1].reason or "the model's process died"
+                for place, died in server.journal.deaths.items()
                 if place[0] == self.token
             }
             hello = {"life": server.life, "start_seconds": server.start_seconds, "facts": self.facts, "deaths": deaths}

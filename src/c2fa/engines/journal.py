@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -66,10 +66,6 @@ class Journal:
         """Note why this process is about to end itself."""
         with contextlib.suppress(OSError):
             self._note({"reason": reason})
-
-    def reasons(self, place: Sequence[Any], default: str) -> list[str]:
-        """The reasons why processes died at a place."""
-        return [death.reason or default for death in self.deaths.get(tuple(place), [])]
 
     def _lines(self) -> Iterator[Any]:
         """The notes, without lines that are damaged or that a dying process left half written."""

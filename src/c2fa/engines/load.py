@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -50,9 +49,6 @@ class Loads(dict[str, Load]):
             if name not in merged or load.rows > merged[name].rows:
                 merged[name] = load
         return merged
-
-    def __reduce__(self) -> Any:
-        return Loads, (dict(self),)
 
 
 class Meter:

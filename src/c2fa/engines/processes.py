@@ -36,9 +36,6 @@ class Crew:
     tries: int | None = None
     used: int = 0
 
-    def first(self) -> int:
-        return self.most if self.left is None else 1
-
     def paying(self, busy: float, inputs: int, start: float) -> int:
         """The number of workers that pay, after ``busy`` seconds of work at ``inputs``, if a start takes ``start``.
 
@@ -100,11 +97,7 @@ class _Models:
         self.running: list[_Process] = []
         self.ready_since = time.monotonic()
 
-    def start(self) -> None:
-        for number in range(self.serving.models):
-            self._start(number)
-
-    def _start(self, number: int) -> None:
+    def start(self, number: int) -> None:
         """Start a model process, with a GPU and its share of the cores that workers leave."""
         environment = _threads(((os.cpu_count() or 1) - self.workers) // self.serving.models)
         if self.serving.gpu:
@@ -121,11 +114,18 @@ class _Models:
             self.running.remove(model)
             model.pipe.close()
             model.process.join()
-            self._start(model.number)
+            self.start(model.number)
             return
         if error is not None:
             raise error
         self.ready_since = time.monotonic()
+
+    def end(self) -> None:
+        """Let the processes end by themselves: killed ones leave semaphores, of which Python warns."""
+        for model in self.running:
+            model.pipe.close()
+        for model in self.running:
+            model.process.join(2.0)
 
 
 class _Pool:
@@ -143,8 +143,9 @@ class _Pool:
     def run(self) -> Iterator[Done]:
         self._enlist(1)
         if self.models is not None and self.running:  # there is a task; what takes longest to start is started early
-            self.models.start()
-        self._enlist(self.crew.first())
+            for number in range(self.models.serving.models):
+                self.models.start(number)
+        self._enlist(self.crew.most if self.crew.left is None else 1)
         while self.running:
             by_pipe: dict[Any, _Process] = {worker.pipe: worker for worker in self.running}
             of_models = [] if self.models is None else [model.pipe for model in self.models.running]
@@ -157,6 +158,8 @@ class _Pool:
                 if done is not None:
                     yield done
             self._grow()
+        if self.models is not None:
+            self.models.end()
 
     def _enlist(self, count: int) -> None:
         """Start workers until there are ``count``, each for a task that waits for it."""
@@ -329,4 +332,11 @@ def _serve_model(pipe: Connection, payload: bytes, number: int) -> None:
         pipe.send(sendable(error))
         return
     pipe.send(None)
+
+    def follow() -> None:
+        with contextlib.suppress(EOFError, OSError):
+            pipe.recv()  # the driver hangs up at the end of the run
+        server.stop()
+
+    threading.Thread(target=follow, name="c2fa-end", daemon=True).start()
     server.run()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from c2fa.engines.base import Done, Hire, MakeWork, Result, attempt, keep_busy, library
+from c2fa._system import need
+from c2fa.engines.base import Done, Hire, MakeWork, Result, attempt, keep_busy
 from c2fa.engines.contact import LOCAL, WorkerError, sendable
 from c2fa.engines.serving import Serving
 
@@ -29,7 +29,7 @@ class _ModelActor:
         """Answer workers for ever; return the error where the model cannot be made."""
         _leave_signals()
         try:
-            server = serving.start(number, host or library("ray", "Ray").util.get_node_ip_address())
+            server = serving.start(number, host or need("ray", "ray").util.get_node_ip_address())
         except Exception as error:
             return sendable(error)
         server.run()
@@ -42,26 +42,18 @@ def _leave_signals() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def engine(
-    make: MakeWork,
-    tasks: Iterable[Any],
-    *,
-    workers: int,
-    serving: Serving | None = None,
-    address: str | None = None,
-    cpus: float = 1.0,
-) -> Iterator[Done]:
-    """Run workers as Ray actors, on a cluster that runs already or one that is started here and ended afterwards.
+def engine(make: MakeWork, tasks: Iterable[Any], *, workers: int, serving: Serving | None = None) -> Iterator[Done]:
+    """Run workers as Ray actors: where Ray runs already, at RAY_ADDRESS, or as it is started here and ended afterwards.
 
     A killed actor is restarted and its task run again, as often as it takes; by default Ray does neither.
     """
-    ray = library("ray", "Ray")
+    ray = need("ray", "ray")
     started = not ray.is_initialized()
-    local = started and address is None and not os.environ.get("RAY_ADDRESS")
+    local = started and not os.environ.get("RAY_ADDRESS")
     if started:
         count = workers + (0 if serving is None else serving.models)
-        room = {"num_cpus": max(os.cpu_count() or 1, math.ceil(count * cpus))} if local else {}
-        ray.init(address=address, log_to_driver=False, include_dashboard=False, logging_level="WARNING", **room)
+        room = {"num_cpus": max(os.cpu_count() or 1, count)} if local else {}
+        ray.init(log_to_driver=False, include_dashboard=False, logging_level="WARNING", **room)
     host = LOCAL if local else None  # else the node's own address
     again = {"max_restarts": -1, "max_task_retries": -1}
     models: list[Any] = []
@@ -80,10 +72,10 @@ def engine(
     try:
         # Actors get the recipe itself: they are restarted from it, and a reference may be lost (ray#53727).
         if serving is not None:
-            holder: Any = ray.remote(num_cpus=cpus, num_gpus=int(serving.gpu), **again)(_ModelActor)
+            holder: Any = ray.remote(num_cpus=1, num_gpus=int(serving.gpu), **again)(_ModelActor)
             models = [holder.remote() for _ in range(serving.models)]
             serves = [model.serve.remote(serving.portable(), k, host) for k, model in enumerate(models)]
-        actor: Any = ray.remote(num_cpus=cpus, **again)(_Actor)
+        actor: Any = ray.remote(num_cpus=1, **again)(_Actor)
         crew = [actor.remote(Hire.of(make, serving), k) for k in range(workers)]
         yield from keep_busy(crew, tasks, lambda worker, task: worker.run.remote(task), first_of)
     finally:

@@ -111,11 +111,6 @@ class RemoteModel:
 
     # -- other work of the model's process
 
-    @property
-    def has_gpu(self) -> bool:
-        """Whether the model's process works with a GPU."""
-        return bool(self._facts["has_gpu"])
-
     def segment(self, images: Sequence[Any], segment: str, options: Mapping[str, Any]) -> list[Any]:
         maps: list[Any] = self._wait(self._ask("segment", (list(images), segment, dict(options))))
         return maps
@@ -151,7 +146,7 @@ class RemoteModel:
                 except Exception as error:
                     raise TypeError(
                         f"the masked inputs cannot be sent to the model's process ({type(error).__name__}: {error}); "
-                        "leave out models= and gpus=, so that each worker has a model of its own"
+                        "leave out models= and gpus= or, in memory, workers="
                     ) from error
             dropped = [self._dropped.popleft() for _ in range(len(self._dropped))]
             self._sent.difference_update(dropped)

@@ -137,7 +137,7 @@ class Server:
             name: getattr(model, name) for name in ("special_tokens", "max_new_tokens") if hasattr(model, name)
         }
         self.language["methods"] = tuple(name for name in (*CALLS, *BESIDE) if hasattr(model, name))
-        self.facts()  # a mistake in the model's own description ends the run here, and not in each connection
+        dumps(self.facts(), "what the model says of itself")  # a mistake ends the run here, not in each connection
 
     def facts(self) -> dict[str, Any]:
         """The attributes of the model that workers need."""
@@ -257,14 +257,19 @@ class Server:
         """Begin a call of the model; a model without ``launch`` answers it here."""
         self.meter.begin()
         first, rows = requests[0], sum(request.rows for request in requests)
-        with self.limit:
-            if first.what in CALLS:
-                call = self.calls.method(first.what, first.body, rows)
-            else:
-                call = self.calls.begin([inputs for request in requests for inputs in request.body], rows)
-            if self.calls.launch is None or first.what in CALLS:
-                with contextlib.suppress(Exception):  # raised again in the thread that waits for answers
-                    call.reply()
+        try:
+            with self.limit:
+                if first.what in CALLS:
+                    call = self.calls.method(first.what, first.body, rows)
+                else:
+                    call = self.calls.begin([inputs for request in requests for inputs in request.body], rows)
+                if self.calls.launch is None or first.what in CALLS:
+                    with contextlib.suppress(Exception):  # raised again in the thread that waits for answers
+                        call.reply()
+        except Exception as error:  # in what the model says of itself
+            for request in requests:
+                self._reply(request, error=error)
+            return
         with self.changed:
             self.under_way.append((call, requests))
             self.changed.notify_all()
@@ -296,7 +301,11 @@ class Server:
             with self.limit:
                 answers = [call.outputs() if first.what in ("rows", "batch", "score") else call.reply()]
             if first.what not in CALLS:
-                self._check_width(answers[0].shape[1], requests)
+                width = answers[0].shape[1]
+                if len(requests) == 1:
+                    self.widths.setdefault(width, set()).add(first.guest.token)
+                elif width != self._usual_width():  # one of the workers may be the cause
+                    raise QueryError("rows of another width")
                 ends = np.cumsum([request.rows for request in requests])
                 answers = np.split(answers[0], ends[:-1])
         except Exception as failure:
@@ -314,13 +323,6 @@ class Server:
                 request.alone = True
             with self.changed:
                 self.waiting.extendleft(reversed(requests))
-
-    def _check_width(self, width: int, requests: list[Request]) -> None:
-        """Refuse an unusual number of outputs for the rows of several workers, as one of them may be the cause."""
-        if len(requests) == 1:
-            self.widths.setdefault(width, set()).add(requests[0].guest.token)
-        elif width != self._usual_width():
-            raise QueryError("rows of another width")
 
     def _usual_width(self) -> int | None:
         """The model's number of outputs for a row, once two workers got the same; None before."""
@@ -365,5 +367,9 @@ class Server:
                 self._reply(request, answer)
 
     def _reply(self, request: Request, answer: Any = None, error: Exception | None = None) -> None:
-        load = self.meter.load()
-        request.guest.reply(request.id, answer, error, request.cost, self.facts(), load)
+        facts = request.guest.facts
+        try:
+            facts = self.facts()
+        except Exception as wrong:  # in what the model says of itself by now
+            answer, error = None, error or wrong
+        request.guest.reply(request.id, answer, error, request.cost, facts, self.meter.load())

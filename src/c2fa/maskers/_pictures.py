@@ -42,6 +42,9 @@ class LazyBatch(Sequence[Any]):
             return LazyBatch(len(chosen), lambda i: self.make(chosen[i]))
         return self.make(chosen)
 
+    def __reduce__(self) -> Any:
+        return list, (list(self),)  # a process that has the model gets the rows themselves
+
 
 @dataclass(eq=False)
 class Picture:

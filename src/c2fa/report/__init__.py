@@ -152,6 +152,7 @@ def title_of(e: Explanation) -> str:
     return e.view.title(e.structure) if e.answer is None else shortened(e.answer.query, 160)
 
 
-def _side(explanations: Iterable[Explanation], room: int = 12_000_000) -> int:
-    """The longest side of pictures, the same for all: together they take about ``room`` bytes."""
-    return fitting_side([image for e in explanations if isinstance(e.view, Images) for image in e.view.images], room)
+def _side(explanations: Iterable[Explanation]) -> int:
+    """The longest side of pictures, the same for all: together they take about 12 MB."""
+    images = [image for e in explanations if isinstance(e.view, Images) for image in e.view.images]
+    return fitting_side(images, 12_000_000)

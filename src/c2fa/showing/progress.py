@@ -24,7 +24,6 @@ class Bar:
         self._before = self._done = 0
         self._begin, self._lock = time.monotonic(), threading.Lock()
         self._bar: Any = None
-        self._closed = False
         self._timer: threading.Timer | None = None  # making one takes as long as a batch of rows
         if wanted or (wanted is None and (sys.stderr.isatty() or in_notebook())):
             # With the context a notebook knows which cell the bar belongs to.
@@ -37,7 +36,7 @@ class Bar:
             warnings.filterwarnings("ignore", message="IProgress not found")  # without ipywidgets it is a line of text
             from tqdm.auto import tqdm
 
-            if self._closed:
+            if self._timer is None:  # it is closed
                 return
             self._bar = tqdm(desc=self._doing, initial=self._before, **self._options)
             if not self._bar.disable:  # as TQDM_DISABLE=1 does
@@ -67,8 +66,8 @@ class Bar:
 
     def close(self) -> None:
         with self._lock:
-            self._closed = True
             if self._timer is not None:
                 self._timer.cancel()
+                self._timer = None
             if self._bar is not None:
                 self._bar.close()
