@@ -158,6 +158,22 @@ def test_the_ledger_counts_the_same_money(tmp_path: Any) -> None:
     assert more.cost == pytest.approx(0.5)
 
 
+def test_rows_that_another_answers_meanwhile_count_as_they_were_paid(tmp_path: Any) -> None:
+    def price(rows: Any) -> Any:
+        return np.where(rows.all(axis=1), 0.01, 0.019)
+
+    class Overtaken(Shop):
+        def __call__(self, rows: Any) -> Any:
+            if self.rows == 2:
+                explainer(other, ledger=tmp_path / "answers")(X)
+            return super().__call__(rows)
+
+    other, model = Shop(price), Overtaken(price)
+    e = explainer(model, ledger=tmp_path / "answers", batch_size=1)(X)
+    assert (e.queries, model.rows, other.rows) == (54, 3, 52)  # the third was under way when the other began
+    np.testing.assert_array_equal(e.low, explainer(Shop(price))(X).low)
+
+
 def test_what_a_call_is_charged_counts_as_cost_does() -> None:
     class Charging:
         cost = 0.0
