@@ -34,7 +34,7 @@ from c2fa.models.loading import is_made, wrap
 from c2fa.priors import Prior, Scout
 from c2fa.showing.progress import Bar
 from c2fa.solvers.expected import Expectation, expected_part
-from c2fa.stopping import Judge, Rule, as_rule, in_stages, stages, until_priced
+from c2fa.stopping import Judge, Rule, Stderr, Top, as_rule, in_stages, stages, until_priced
 from c2fa.structure import IntArray
 from c2fa.views.descriptors import Descriptors, FromPrior
 
@@ -169,6 +169,9 @@ class Explainer:
         if not isinstance(model_name, str | None):
             raise TypeError(f"model_name must be a text, which changes whenever the model does; got {model_name!r}")
         self.output_names = None if output_names is None else tuple(map(str, output_names))
+        names = self.output_names or (describe(model).output_names if is_made(model) else ())
+        if names:  # else the model is asked for them, with each input's first row
+            resolve_target(target, np.zeros(len(names)), names)
         # A model's own name may be a hash of its weights, so it is asked for only where it is needed.
         self.model_name = model_name or (None if ledger is None else describe(model).name)
         if ledger is not None:
@@ -275,6 +278,8 @@ class Explainer:
             content = x if masked.content is None else masked.content
             identity = identify(content, key, None if self.ledger is None else self.masker)
             cache = Cache(masked, self.on_error, identity, self.ledger, self.model_name or "")
+        if isinstance(self.until, Top | Stderr):
+            masked.structure.level(self.until.level)  # refuses one that the input does not have
         purse = Purse(None if self.money is None else self.money.amount)
         return Queries(cache, masked.rows_of(self.rows(masked, purse)), purse)
 

@@ -105,9 +105,9 @@ class Top:
     def __post_init__(self) -> None:
         if not (is_whole(self.k) and 1 <= self.k <= 100):
             raise ValueError(f"k must be a whole number from 1 to 100; got {self.k!r}")
-        if not 0.0 < self.confidence < 1.0:
+        if not (is_real(self.confidence) and 0.0 < self.confidence < 1.0):
             raise ValueError(f"confidence is a chance between 0 and 1; got {self.confidence!r}")
-        if not (np.isfinite(self.margin) and self.margin >= 0):
+        if not (is_real(self.margin) and 0.0 <= self.margin < np.inf):
             raise ValueError(f"margin is a share of at least 0; got {self.margin!r}")
 
     def __call__(self, standing: Standing) -> Verdict:

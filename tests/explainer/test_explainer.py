@@ -252,6 +252,34 @@ def test_bad_input_is_met_with_one_sentence(options, error, message):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"target": "cat"}, ValueError, "target 'cat' does not exist; the outputs are good, bad"),
+        ({"target": 2}, ValueError, r"target 2 does not exist; the model has outputs 0\.\.1"),
+        (
+            {"target": "good", "output_names": ["a", "b"]},
+            ValueError,
+            "target 'good' does not exist; the outputs are a, b",
+        ),
+        ({"until": c2fa.until.top(1, level=2)}, IndexError, r"level 2 does not exist: the structure has levels 0\.\.1"),
+        ({"until": c2fa.until.stderr(0.1, level="parts")}, TypeError, "level must be a whole number"),
+    ],
+)
+def test_an_output_or_a_level_that_is_not_there_is_refused_before_anything_is_asked(options, error, message):
+    class Named:
+        output_names, rows = ("good", "bad"), 0
+
+        def __call__(self, batch):
+            self.rows += len(batch)
+            return np.zeros((len(batch), 2))
+
+    model = Named()
+    with pytest.raises(error, match=message):
+        c2fa.Explainer(model, c2fa.maskers.Array(S), **options)(np.ones(S.leaves))
+    assert not model.rows
+
+
 def test_things_that_cannot_be_called_are_refused():
     with pytest.raises(TypeError, match=r"a model must be callable or have predict_proba, not str; .*load\('demo'\)"):
         c2fa.Explainer("demo", c2fa.maskers.Array(S))

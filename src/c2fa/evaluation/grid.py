@@ -33,7 +33,7 @@ def evaluate(
     methods: Sequence[MethodSpec],
     inputs: Sequence[Any],
     model: Model,
-    masker: Masker,
+    masker: Masker | None,
     *,
     masks: Sequence[Sequence[int]] | None = None,
     budgets: Sequence[int | Sequence[int]] | None = None,
@@ -196,17 +196,19 @@ def evaluate(
 def _check(inputs: Any, beside: Mapping[str, Sequence[Any] | None], batch_size: int) -> None:
     """Refuse a bad batch size, no inputs, and lists ``beside`` them of another length."""
     at_least("batch_size", batch_size, 1)
+    if not isinstance(inputs, Iterable):
+        raise TypeError(f"inputs must be a list of inputs; got {inputs!r:.100}")
     if isinstance(inputs, Sized) and not len(inputs):
         raise ValueError("inputs is empty: give at least one input to explain")
     for what, values in beside.items():
         if values is None:
             continue
+        if not isinstance(inputs, Sized):
+            raise TypeError(f"inputs must be a list where {what} are given; got {inputs!r:.100}")
         if isinstance(values, Mapping) or not isinstance(values, Sized):
             raise TypeError(f"{what} must be a list with one for each input; got {values!r:.100}")
         if len(values) != len(inputs):
             raise ValueError(f"{len(values)} {what} for {len(inputs)} inputs; give one for each")
-    if not isinstance(inputs, Iterable):
-        raise TypeError(f"inputs must be a list of inputs; got {inputs!r:.100}")
 
 
 def _notes(records: Mapping[int, Record], count: int) -> tuple[str, ...]:
