@@ -16,12 +16,11 @@ from c2fa._system import at_least, check_word
 from c2fa._version import __version__
 from c2fa.asking.driver import Job, drive
 from c2fa.asking.fingerprint import check_masker, identify
-from c2fa.asking.inert import Moving
 from c2fa.asking.ledger import Ledger
 from c2fa.asking.links import ensure, on_scale
-from c2fa.asking.masking import Masked, Masker, check_masked, check_takes_one
+from c2fa.asking.masking import Masked, Masker, Moving, check_masked, check_takes_one
 from c2fa.asking.model import Model, Shell, Target, describe, names_of, resolve_target
-from c2fa.asking.querying import Ask, Cache, Conversation, OnError, Queries
+from c2fa.asking.querying import Ask, Cache, Conversation, OnError, Queries, relayed
 from c2fa.asking.replies import QueryError
 from c2fa.asking.spending import Purse
 from c2fa.diagnosing import diagnose
@@ -288,8 +287,11 @@ class Explainer:
         moving = Moving.of(masked)
         if moving is None or self.preset == "paper":  # which asks about every leaf
             return (yield from self._conversation(masked, queries))
-        asking = self._conversation(moving.masked, queries, moving.places[-1])
-        e = yield from moving.asked(asking, masked.structure)
+        last = masked.structure.depth - 1
+        e = yield from relayed(
+            self._conversation(moving.masked, queries, moving.places[-1]),
+            lambda ask: replace(ask, level=last, masks=moving.whole(ask.masks, ask.level)),
+        )
         return e.within(masked.structure, moving.places, masked.view, Descriptors.of(masked))
 
     def _conversation(

@@ -17,7 +17,7 @@ from c2fa.asking.model import resolve_target
 from c2fa.showing import codec, for_shap
 from c2fa.showing.numbers import Rounded, number
 from c2fa.showing.printing import notes, printable, tree
-from c2fa.solution import Diagnostics
+from c2fa.solution import Diagnostics, consistency
 from c2fa.structure import FloatArray, IntArray, Structure
 from c2fa.views.answer import Cited
 from c2fa.views.descriptors import Column, FromPrior
@@ -211,11 +211,9 @@ class Explanation:
             raise ValueError(
                 f"output {self.output_names[index]!r} was not kept; explain with outputs='all' to switch targets"
             )
-        at = self.columns.index(index)
-        gaps = (v[:, at] - self.structure.sums(self.all_values[-1][:, at], k) for k, v in enumerate(self.all_values))
+        e = replace(self, target=index)
         with np.errstate(invalid="ignore", over="ignore"):  # a stranger's values may be infinite
-            own = float(sum(np.square(gap).sum() for gap in gaps))
-        return replace(self, target=index, diagnostics=replace(self.diagnostics, consistency=own))
+            return replace(e, diagnostics=replace(e.diagnostics, consistency=consistency(e.values, e.structure)))
 
     def within(
         self, structure: Structure, places: tuple[IntArray, ...], view: View, descriptors: Mapping[str, Column] | None

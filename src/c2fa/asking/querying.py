@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -394,6 +394,22 @@ def mark(asked: Sequence[tuple[Queries, Pending]]) -> list[Pending]:
         queries.marked(pending, taken[queries.cache.ledger]) if queries.cache.ledger in shared else pending
         for queries, pending in asked
     ]
+
+
+def relayed(
+    conversation: Conversation[T],
+    question: Callable[[Ask], Ask] = lambda ask: ask,
+    reply: Callable[[Answer], Answer] = lambda answer: answer,
+) -> Conversation[T]:
+    """A conversation whose questions, or whose answers, are others for its driver."""
+    try:
+        ask, result = step(conversation, None)
+        while ask is not None:
+            answer = yield question(ask)
+            ask, result = step(conversation, reply(answer))
+        return cast(T, result)
+    finally:
+        conversation.close()
 
 
 def step(conversation: Conversation[T], answer: Answer | None) -> tuple[Ask | None, T | None]:

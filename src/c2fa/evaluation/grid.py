@@ -144,13 +144,13 @@ def evaluate(
         raise ValueError(f"reference {reference!r} is not one of the methods {list(labels)}")
     # The settings are hashed here and not in workers: some options have other texts there.
     folder = None if store is None else Path(store).absolute()
-    open_store = functools.partial(Store.open, folder, "" if folder is None else grid.settings(), keep_answers)
+    open_store = None if folder is None else functools.partial(Store, folder, grid.settings(), keep_answers)
     tasks = (
         Task(i, x, None if truths is None else truths[i], None if keys is None else keys[i])
         for i, x in enumerate(inputs)
     )
     end = math.inf if seconds is None else time.monotonic() + seconds
-    grid = replace(grid, store=open_store())
+    grid = replace(grid, store=None if open_store is None else open_store())
     records: dict[int, Record] = {}
     loads = Loads()
     count = 0
@@ -249,14 +249,14 @@ class _MakeWorker:
     """
 
     plan: Plan
-    open_store: Callable[[], Store | None]
+    open_store: Callable[[], Store] | None
     journals: str
     model: Model | None = None
 
     def __call__(self, remote: RemoteModel | None = None) -> Work:
         model = self.model if remote is None else remote
         assert model is not None
-        grid = replace(self.plan.grid(model), store=self.open_store())
+        grid = replace(self.plan.grid(model), store=self.open_store and self.open_store())
         return functools.partial(_work, grid, begin=self.begin, remote=remote)
 
     def begin(self, number: int, most: int = 3) -> None:
