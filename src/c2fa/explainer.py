@@ -353,7 +353,7 @@ class Explainer:
         judge, splits = None, [rows]
         if self.until is not None:
             money = "" if self.money is None else self.money.text
-            judge = Judge(self.until, masked, column, lambda: queries.used, queries.budget, money)
+            judge = Judge(self.until, masked, column, queries, money)
             splits = stages(self.method, structure, rows, self.budget)
         try:
             found, rows = yield from in_stages(ask, splits, judge)
