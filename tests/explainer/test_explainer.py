@@ -695,8 +695,14 @@ def sums(rows):
         (lambda: c2fa.Explainer(sums, A, ledger="a\0b", model_name="m"), "no file can have the name"),
         (lambda: c2fa.Explainer(sums, A)(np.ones(3), key=np.arange(3)), "key must be a text that names the input"),
         (lambda: c2fa.Explainer(sums, A, method=Saying())(np.ones(3)), "a method must yield questions"),
-        (lambda: c2fa.Explainer(sums, A)(np.ones(3)).top("5"), "n must be a whole number of features; got '5'"),
-        (lambda: c2fa.Explainer(sums, A)(np.ones(3)).to_text(width=b""), "must be whole numbers; got 5 and b''"),
+        (lambda: c2fa.Explainer(sums, A)(np.ones(3)).top("5"), "n must be a whole number of at least 0; got '5'"),
+        (lambda: c2fa.Explainer(sums, A)(np.ones(3)).top(-1), "n must be a whole number of at least 0; got -1"),
+        (lambda: c2fa.Explainer(sums, A)(np.ones(3)).interactions(n="a"), "n must be a whole number of at least 0"),
+        (lambda: c2fa.Explainer(sums, A)(np.ones(3)).to_text(leaves=-1), "leaves must be a whole number of at least 0"),
+        (
+            lambda: c2fa.Explainer(sums, A)(np.ones(3)).to_text(width=b""),
+            "width must be a whole number of at least 1; got b''",
+        ),
         (
             lambda: c2fa.Explainer(sums, A)(np.ones(3)).top(1, "top"),
             "level 'top' does not exist; the levels are parts, leaves",
