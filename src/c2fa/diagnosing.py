@@ -12,7 +12,7 @@ from c2fa.asking.querying import Queries
 from c2fa.methods.base import Attribution
 from c2fa.problem import Level, Problem
 from c2fa.showing.printing import one_line
-from c2fa.solution import Diagnostics, Interaction, LevelReport
+from c2fa.solution import Diagnostics, Interaction, LevelReport, consistency
 from c2fa.solvers.direct import loss_alone
 from c2fa.solvers.owen import Solved
 from c2fa.solvers.solve import solve
@@ -94,11 +94,10 @@ def diagnose(
     if judge is not None and not judge.verdict:
         warnings.append(stop)
     values = [v[:, column] for v in found.values]
-    gaps = [v - structure.sums(values[-1], k) for k, v in enumerate(values[:-1])]
     top_part, top_leaf = int(np.argmax(values[0])), int(np.argmax(values[-1]))
     return Diagnostics(
         levels=tuple(LevelReport(0, 0.0, 0.0, 0.0) if fit is None else fit.report for fit in fits),
-        consistency=sum(float(np.square(gap).sum()) for gap in gaps),
+        consistency=consistency(values, structure),
         agreement=bool(structure.owners(0)[top_leaf] == top_part),
         status=str(found.status),
         iterations=found.iterations,

@@ -16,12 +16,11 @@ from c2fa._system import at_least, check_word
 from c2fa._version import __version__
 from c2fa.asking.driver import Job, drive
 from c2fa.asking.fingerprint import check_masker, identify
-from c2fa.asking.inert import Moving
 from c2fa.asking.ledger import Ledger
 from c2fa.asking.links import ensure, on_scale
-from c2fa.asking.masking import Masked, Masker, check_masked, check_takes_one
+from c2fa.asking.masking import Masked, Masker, Moving, check_masked, check_takes_one
 from c2fa.asking.model import Model, Shell, Target, describe, names_of, resolve_target
-from c2fa.asking.querying import Ask, Cache, Conversation, OnError, Queries
+from c2fa.asking.querying import Ask, Cache, Conversation, OnError, Queries, relayed
 from c2fa.asking.replies import QueryError
 from c2fa.asking.spending import Purse
 from c2fa.diagnosing import diagnose
@@ -34,7 +33,7 @@ from c2fa.models.loading import is_made, wrap
 from c2fa.priors import Prior, Scout
 from c2fa.showing.progress import Bar
 from c2fa.solvers.expected import Expectation, expected_part
-from c2fa.stopping import Judge, Rule, as_rule, in_stages, stages, until_priced
+from c2fa.stopping import Judge, Rule, Stderr, Top, as_rule, in_stages, stages, until_priced
 from c2fa.structure import IntArray
 from c2fa.views.descriptors import Descriptors, FromPrior
 
@@ -169,6 +168,9 @@ class Explainer:
         if not isinstance(model_name, str | None):
             raise TypeError(f"model_name must be a text, which changes whenever the model does; got {model_name!r}")
         self.output_names = None if output_names is None else tuple(map(str, output_names))
+        names = self.output_names or (describe(model).output_names if is_made(model) else ())
+        if names:  # else the model is asked for them, with each input's first row
+            resolve_target(target, np.zeros(len(names)), names)
         # A model's own name may be a hash of its weights, so it is asked for only where it is needed.
         self.model_name = model_name or (None if ledger is None else describe(model).name)
         if ledger is not None:
@@ -275,6 +277,8 @@ class Explainer:
             content = x if masked.content is None else masked.content
             identity = identify(content, key, None if self.ledger is None else self.masker)
             cache = Cache(masked, self.on_error, identity, self.ledger, self.model_name or "")
+        if isinstance(self.until, Top | Stderr):
+            masked.structure.level(self.until.level)  # refuses one that the input does not have
         purse = Purse(None if self.money is None else self.money.amount)
         return Queries(cache, masked.rows_of(self.rows(masked, purse)), purse)
 
@@ -283,8 +287,11 @@ class Explainer:
         moving = Moving.of(masked)
         if moving is None or self.preset == "paper":  # which asks about every leaf
             return (yield from self._conversation(masked, queries))
-        asking = self._conversation(moving.masked, queries, moving.places[-1])
-        e = yield from moving.asked(asking, masked.structure)
+        last = masked.structure.depth - 1
+        e = yield from relayed(
+            self._conversation(moving.masked, queries, moving.places[-1]),
+            lambda ask: replace(ask, level=last, masks=moving.whole(ask.masks, ask.level)),
+        )
         return e.within(masked.structure, moving.places, masked.view, Descriptors.of(masked))
 
     def _conversation(
@@ -346,7 +353,7 @@ class Explainer:
         judge, splits = None, [rows]
         if self.until is not None:
             money = "" if self.money is None else self.money.text
-            judge = Judge(self.until, masked, column, lambda: queries.used, queries.budget, money)
+            judge = Judge(self.until, masked, column, queries, money)
             splits = stages(self.method, structure, rows, self.budget)
         try:
             found, rows = yield from in_stages(ask, splits, judge)

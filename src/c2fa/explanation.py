@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from c2fa._system import did_you_mean, is_whole, need
+from c2fa._system import at_least, did_you_mean, need
 from c2fa.asking.links import Link, ensure
 from c2fa.asking.masking import View
 from c2fa.asking.model import resolve_target
 from c2fa.showing import codec, for_shap
 from c2fa.showing.numbers import Rounded, number
 from c2fa.showing.printing import notes, printable, tree
-from c2fa.solution import Diagnostics
+from c2fa.solution import Diagnostics, consistency
 from c2fa.structure import FloatArray, IntArray, Structure
 from c2fa.views.answer import Cited
 from c2fa.views.descriptors import Column, FromPrior
@@ -116,7 +116,7 @@ class Explanation:
 
         Both are under one parent. Above 0 the two do more together than each by itself; below 0 either will do.
         """
-        at = self.level(level)
+        n, at = at_least("n", n, 0), self.level(level)
         names = self.names[at]
         pairs = [pair for pair in self.diagnostics.interactions if pair.level == at]
         return [(names[pair.first], names[pair.second], pair.value, pair.stderr) for pair in pairs[:n]]
@@ -211,11 +211,9 @@ class Explanation:
             raise ValueError(
                 f"output {self.output_names[index]!r} was not kept; explain with outputs='all' to switch targets"
             )
-        at = self.columns.index(index)
-        gaps = (v[:, at] - self.structure.sums(self.all_values[-1][:, at], k) for k, v in enumerate(self.all_values))
+        e = replace(self, target=index)
         with np.errstate(invalid="ignore", over="ignore"):  # a stranger's values may be infinite
-            own = float(sum(np.square(gap).sum() for gap in gaps))
-        return replace(self, target=index, diagnostics=replace(self.diagnostics, consistency=own))
+            return replace(e, diagnostics=replace(e.diagnostics, consistency=consistency(e.values, e.structure)))
 
     def within(
         self, structure: Structure, places: tuple[IntArray, ...], view: View, descriptors: Mapping[str, Column] | None
@@ -247,9 +245,7 @@ class Explanation:
 
     def top(self, n: int = 5, level: int | str = -1) -> list[tuple[str, float]]:
         """The n features of a level with the largest absolute attributions, as (name, attribution)."""
-        if not is_whole(n):
-            raise TypeError(f"n must be a whole number of features; got {n!r}")
-        at = self.level(level)
+        n, at = at_least("n", n, 0), self.level(level)
         values, names = self.values[at], self.names[at]
         return [(names[i], float(values[i])) for i in np.argsort(-np.abs(values), kind="stable")[:n]]
 
@@ -316,9 +312,7 @@ class Explanation:
 
     def to_text(self, leaves: int = 5, width: int = 100) -> str:
         """A tree: the parts with their attributions, the most important features under each."""
-        if not (is_whole(leaves) and is_whole(width)):
-            raise TypeError(f"leaves and width must be whole numbers; got {leaves!r} and {width!r}")
-        return tree(self, leaves=leaves, width=width)
+        return tree(self, leaves=at_least("leaves", leaves, 0), width=at_least("width", width, 1))
 
     def plot(self, kind: str | None = None, **options: Any) -> Any:
         """Draw it in the way of its input and return the matplotlib figure; see ``c2fa.plots``."""

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from c2fa.problem import Problem
-from c2fa.structure import FloatArray, IntArray
+from c2fa.structure import FloatArray, IntArray, Structure
 
 
 class Status(StrEnum):
@@ -24,12 +24,10 @@ class Status(StrEnum):
 
     @property
     def remedy(self) -> str:
-        return _REMEDIES[self]
+        return _REMEDIES.get(self, "")
 
 
 _REMEDIES = {
-    Status.EXACT: "",
-    Status.CONVERGED: "",
     Status.NOT_UNIQUE: (
         "the queries do not determine every attribution, so the smallest solution was taken; "
         "use a penalty above 0 on the leaves or more queries"
@@ -159,6 +157,18 @@ class Solution:
         """The posterior of the leaves; None where a penalty is not l2, or the leaves have none."""
         system = self.factorise()
         return None if system is None else Posterior(self.problem, system)
+
+
+def consistency(values: Sequence[FloatArray], structure: Structure) -> float:
+    """``‖α − Mβ‖²``, summed over the levels above the leaves: 0 if every part is the sum of its leaves.
+
+    ``values`` has one array for each level, coarse to fine.
+
+    >>> consistency([np.array([3.0, 4.0]), np.array([1.0, 2.0, 2.0])], Structure.from_groups("aab"))
+    4.0
+    """
+    gaps = (own - structure.sums(values[-1], k) for k, own in enumerate(values[:-1]))
+    return float(sum(np.square(gap).sum() for gap in gaps))
 
 
 @dataclass(frozen=True)

@@ -105,9 +105,9 @@ class Top:
     def __post_init__(self) -> None:
         if not (is_whole(self.k) and 1 <= self.k <= 100):
             raise ValueError(f"k must be a whole number from 1 to 100; got {self.k!r}")
-        if not 0.0 < self.confidence < 1.0:
+        if not (is_real(self.confidence) and 0.0 < self.confidence < 1.0):
             raise ValueError(f"confidence is a chance between 0 and 1; got {self.confidence!r}")
-        if not (np.isfinite(self.margin) and self.margin >= 0):
+        if not (is_real(self.margin) and 0.0 <= self.margin < np.inf):
             raise ValueError(f"margin is a share of at least 0; got {self.margin!r}")
 
     def __call__(self, standing: Standing) -> Verdict:
@@ -214,15 +214,13 @@ def as_rule(until: Any) -> Rule:
 class Judge:
     """Asks a rule after every stage, and remembers what it said last.
 
-    ``rows`` tells how many were used so far, ``money`` what pays for them where that is the budget, and ``early``
-    whether it stopped before all were.
+    ``money`` is what pays for the rows where that is the budget, and ``early`` whether it stopped before all were used.
     """
 
     rule: Rule
     masked: Masked
     column: int
-    rows: Callable[[], int]
-    budget: int
+    queries: Queries
     money: str = ""
     verdict: Verdict = Verdict(False, "")
     early: bool = True
@@ -233,8 +231,8 @@ class Judge:
             self.masked.level_names,
             tuple(v[:, self.column] for v in found.values),
             None if found.stderr is None else tuple(e[:, self.column] for e in found.stderr),
-            self.rows(),
-            self.budget,
+            self.queries.used,
+            self.queries.budget,
             found,
         )
         verdict = self.rule(standing)
@@ -246,10 +244,11 @@ class Judge:
 
     def says(self) -> str:
         """What was spent and why it stopped, in a sentence."""
+        used, budget = self.queries.used, self.queries.budget
         if self.early:
             paid = f" that {self.money} pays for" if self.money else ""
-            return f"stopped after {self.rows()} of {self.budget} rows{paid}: {self.verdict.why}"
-        whole = f"{self.money} on {self.rows()}" if self.money else self.budget
+            return f"stopped after {used} of {budget} rows{paid}: {self.verdict.why}"
+        whole = f"{self.money} on {used}" if self.money else budget
         return f"spent the whole budget of {whole} rows: {self.verdict.why}"
 
 

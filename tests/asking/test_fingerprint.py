@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -60,3 +63,15 @@ def test_tensors_of_types_that_numpy_lacks_have_fingerprints_too(in_half_precisi
 def test_what_cannot_be_told_apart_is_said():
     with pytest.raises(TypeError, match="pass key="):
         fingerprint(object())
+
+
+def test_what_a_users_repr_leaves_out_counts_unless_it_is_never_compared():
+    @dataclasses.dataclass(frozen=True)
+    class Scaled(c2fa.maskers.Text):
+        weights: Any = dataclasses.field(default=None, repr=False)
+        seen: dict[str, int] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+
+    one, other = Scaled(weights=np.zeros(3)), Scaled(weights=np.ones(3))
+    assert fingerprint(one) != fingerprint(other)
+    assert fingerprint(one) == fingerprint(Scaled(weights=np.zeros(3), seen={"a": 1}))
+    assert fingerprint(Scaled(tokenizer=str.split)) != fingerprint(one)  # by its tokenizer_id, as that of Text

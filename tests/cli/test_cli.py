@@ -352,7 +352,7 @@ def test_one_command_at_a_time_has_the_resume_file(folder: Path, capsys: pytest.
         (("void", "-m", "demo"), 3, "holds no images"),
         (("empty.txt", "-m", "demo"), 3, "is empty"),
         (("latin.txt", "-m", "demo"), 3, "not a text in UTF-8"),
-        (("a.txt", "-m", "demo", "--target", "magic"), 3, "'magic' does not exist"),
+        (("a.txt", "-m", "demo", "--target", "magic"), 2, "'magic' does not exist"),
         (("a.txt", "-m", "python:counting:nan"), 4, "--on-error drop"),
         (("t.csv", "-m", "demo"), 2, "takes texts: name the column that holds them with --field; there are a, b, c"),
         (("t.csv", "-m", "demo", "--field", "z"), 3, "no column 'z'; it has a, b, c, label"),

@@ -543,12 +543,47 @@ def test_it_goes_on_after_kill_9_and_repeats_no_query(tmp_path):
         ({"batch_size": 0}, "batch_size must be a whole number of at least 1"),
         ({"keys": {0: "a", 1: "b"}}, "keys must be a list with one for each input; got {0: 'a'"),
         ({"keys": -1.5}, r"keys must be a list with one for each input; got -1\.5"),
+        (
+            {"inputs": iter(INPUTS), "truths": [None] * 3},
+            "inputs must be a list where truths are given; got <list_iter",
+        ),
+        ({"inputs": 5, "truths": [None]}, "inputs must be a list of inputs; got 5"),
+        ({"methods": [3]}, r"a method is a name such as 'lime', or \(label, name, options\); got 3"),
+        ({"methods": [("mine",)]}, r"a method is a name such as 'lime', or .*; got \('mine',\)"),
+        (
+            {"methods": [("mine", "owen", {"budget": 9})]},
+            "budget is the same for all .*: leave it out of those of 'mine'",
+        ),
+        ({"metrics": [3]}, r"a metric is a name, or \(name, function\) of \(explanation, truth\); got 3"),
+        ({"metrics": [("mine",)]}, r"a metric is a name, or \(name, function\) of .*; got \('mine',\)"),
+        ({"metrics": ["deletion@2"]}, r"the metric 'deletion' is asked at level 2, and the input has levels 0\.\.1"),
+        ({"metrics": ["ndcg"]}, "the metric 'ndcg' needs to know the truth at level 0"),
+        ({"metrics": ["auroc"], "truths": [([1, 0, 1],)]}, "the metric 'auroc' needs to know the truth at level 1"),
     ],
 )
-def test_an_empty_grid_is_refused_in_one_sentence(change, match):
-    given = {"inputs": INPUTS[:1], "seeds": 1, **change}
+def test_a_grid_that_cannot_be_run_is_refused_in_one_sentence(change, match):
+    model = Counting()
     with pytest.raises((TypeError, ValueError), match=match):
-        evaluate(["c2fa"], model=Counting(), masker=MASKER, masks=[(8, 10)], **given)
+        evaluate(
+            **{"methods": ["c2fa"], "inputs": INPUTS[:1], "seeds": 1, "masks": [(8, 10)], **change},
+            model=model,
+            masker=MASKER,
+        )
+    assert not model.total
+
+
+def test_a_metric_that_returns_no_number_is_named():
+    with pytest.raises(TypeError, match="the metric 'mine' must return a number; got None"):
+        evaluate(
+            ["c2fa"], INPUTS[:1], Counting(), MASKER, masks=[(8, 10)], seeds=1, metrics=[("mine", lambda e, t: None)]
+        )
+
+
+def test_no_masker_is_the_one_that_fits_the_input():
+    texts = ["Not good. But I smiled!"]
+    model = c2fa.models.DemoSentiment()
+    given, fitting = (evaluate(["owen"], texts, model, m, budgets=[20], seeds=1) for m in (c2fa.maskers.Text(), None))
+    pd.testing.assert_frame_equal(given.frame, fitting.frame)
 
 
 def test_a_grid_as_numpy_and_scikit_learn_hold_it():
@@ -580,6 +615,7 @@ def test_masks_leave_the_prediction_out_and_budgets_count_it():
         ({"masks": [(8, 10), (8,)]}, "tuples of one length"),
         ({"budgets": [(1, 10)]}, "at least 2, one row being the prediction"),
         ({"budgets": 20}, "budgets must be a list"),
+        ({"budgets": ["$2"]}, r"budgets must be a list of rows such as \[100, 200\]; got \['\$2'\]"),
     ],
 )
 def test_sizes_are_given_once_and_fit_the_input(sizes, match):

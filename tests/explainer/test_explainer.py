@@ -252,6 +252,34 @@ def test_bad_input_is_met_with_one_sentence(options, error, message):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"target": "cat"}, ValueError, "target 'cat' does not exist; the outputs are good, bad"),
+        ({"target": 2}, ValueError, r"target 2 does not exist; the model has outputs 0\.\.1"),
+        (
+            {"target": "good", "output_names": ["a", "b"]},
+            ValueError,
+            "target 'good' does not exist; the outputs are a, b",
+        ),
+        ({"until": c2fa.until.top(1, level=2)}, IndexError, r"level 2 does not exist: the structure has levels 0\.\.1"),
+        ({"until": c2fa.until.stderr(0.1, level="parts")}, TypeError, "level must be a whole number"),
+    ],
+)
+def test_an_output_or_a_level_that_is_not_there_is_refused_before_anything_is_asked(options, error, message):
+    class Named:
+        output_names, rows = ("good", "bad"), 0
+
+        def __call__(self, batch):
+            self.rows += len(batch)
+            return np.zeros((len(batch), 2))
+
+    model = Named()
+    with pytest.raises(error, match=message):
+        c2fa.Explainer(model, c2fa.maskers.Array(S), **options)(np.ones(S.leaves))
+    assert not model.rows
+
+
 def test_things_that_cannot_be_called_are_refused():
     with pytest.raises(TypeError, match=r"a model must be callable or have predict_proba, not str; .*load\('demo'\)"):
         c2fa.Explainer("demo", c2fa.maskers.Array(S))
@@ -667,8 +695,14 @@ def sums(rows):
         (lambda: c2fa.Explainer(sums, A, ledger="a\0b", model_name="m"), "no file can have the name"),
         (lambda: c2fa.Explainer(sums, A)(np.ones(3), key=np.arange(3)), "key must be a text that names the input"),
         (lambda: c2fa.Explainer(sums, A, method=Saying())(np.ones(3)), "a method must yield questions"),
-        (lambda: c2fa.Explainer(sums, A)(np.ones(3)).top("5"), "n must be a whole number of features; got '5'"),
-        (lambda: c2fa.Explainer(sums, A)(np.ones(3)).to_text(width=b""), "must be whole numbers; got 5 and b''"),
+        (lambda: c2fa.Explainer(sums, A)(np.ones(3)).top("5"), "n must be a whole number of at least 0; got '5'"),
+        (lambda: c2fa.Explainer(sums, A)(np.ones(3)).top(-1), "n must be a whole number of at least 0; got -1"),
+        (lambda: c2fa.Explainer(sums, A)(np.ones(3)).interactions(n="a"), "n must be a whole number of at least 0"),
+        (lambda: c2fa.Explainer(sums, A)(np.ones(3)).to_text(leaves=-1), "leaves must be a whole number of at least 0"),
+        (
+            lambda: c2fa.Explainer(sums, A)(np.ones(3)).to_text(width=b""),
+            "width must be a whole number of at least 1; got b''",
+        ),
         (
             lambda: c2fa.Explainer(sums, A)(np.ones(3)).top(1, "top"),
             "level 'top' does not exist; the levels are parts, leaves",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -156,6 +157,29 @@ def test_the_ledger_counts_the_same_money(tmp_path: Any) -> None:
     more = Shop(price)
     assert explainer(more, "$1.50", ledger=file)(X).queries == 75
     assert more.cost == pytest.approx(0.5)
+
+
+def test_rows_that_another_answers_meanwhile_count_as_they_were_paid(tmp_path: Any) -> None:
+    def price(rows: Any) -> Any:
+        return np.where(rows.all(axis=1), 0.01, 0.019)
+
+    class Slow(Shop):
+        def __call__(self, rows: Any) -> Any:
+            time.sleep(0.005)  # so that both have rows under way all the time
+            return super().__call__(rows)
+
+    def explain(model: Shop) -> c2fa.Explanation:
+        return explainer(model, ledger=tmp_path / "answers")(X)
+
+    models = Slow(price), Slow(price)
+    with ThreadPoolExecutor() as threads:
+        found = list(threads.map(explain, models))
+    alone = Shop(price)
+    e = explainer(alone)(X)
+    assert [one.queries for one in found] == [e.queries] * 2 == [54] * 2
+    assert sum(model.cost for model in models) == pytest.approx(alone.cost)
+    for one in found:
+        np.testing.assert_array_equal(one.low, e.low)
 
 
 def test_what_a_call_is_charged_counts_as_cost_does() -> None:

@@ -164,7 +164,9 @@ def test_what_rules_say():
     [
         (lambda: until.top(0), "k must be a whole number from 1 to 100; got 0"),
         (lambda: until.top(3, 95), "confidence is a chance between 0 and 1; got 95"),
+        (lambda: until.top(3, "95 %"), "confidence is a chance between 0 and 1; got '95 %'"),
         (lambda: until.top(3, margin=-1), "margin is a share of at least 0; got -1"),
+        (lambda: until.top(3, margin="20 %"), "margin is a share of at least 0; got '20 %'"),
         (lambda: until.stderr(0), "must be a number above 0; got 0"),
         (lambda: as_rule("best3"), "until must be a rule such as .* got 'best3'"),
         (lambda: as_rule("top0"), "until='top0': k must be"),

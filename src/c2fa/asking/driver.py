@@ -253,6 +253,9 @@ class _Driver(Generic[T]):
                 self.left_out = True
                 self.unwritten[cache] = None
                 share.job._under_way -= not len(rows)
+                if share.job._unsent is not None and _has_money(share.job):  # what is left depends on what those cost
+                    cache.release(share.job._unsent.keys)
+                    share.job._unsent = None
             share.rows = rows
             if not rows:
                 continue

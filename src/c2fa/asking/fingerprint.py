@@ -141,11 +141,20 @@ class _Digest:
             self._add_bytes(f"array{array.dtype.str}{array.shape}", np.ascontiguousarray(array).tobytes())
 
     def _add_object(self, thing: Any) -> None:
-        """Add a dataclass by its fields, and a user's callable one also by its ``__call__``."""
-        self._add_bytes("object", _encode(type(thing).__qualname__))
-        self._add_all([getattr(thing, f.name) for f in dataclasses.fields(thing) if f.repr])
-        if callable(thing) and type(thing).__module__.partition(".")[0] != _PACKAGE:
-            self.add(type(thing).__call__)
+        """Add a dataclass by its fields, and a user's callable one also by its ``__call__``.
+
+        Without those that this package has no repr of, and a user neither a repr nor a comparison.
+        """
+        kind = type(thing)
+        ours = [base for base in kind.__mro__ if base.__module__.partition(".")[0] == _PACKAGE]
+        silent = {
+            f.name for base in ours if dataclasses.is_dataclass(base) for f in dataclasses.fields(base) if not f.repr
+        }
+        fields = [f.name for f in dataclasses.fields(thing) if (f.repr or f.compare) and f.name not in silent]
+        self._add_bytes("object", _encode(kind.__qualname__))
+        self._add_all([getattr(thing, name) for name in fields])
+        if callable(thing) and kind not in ours:
+            self.add(kind.__call__)
 
     def _add_function(self, function: Any) -> None:
         """Add a function by its code, because its name stays when it is edited."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 
 from c2fa._system import did_you_mean
-from c2fa.asking.querying import Conversation, step
+from c2fa.asking.querying import Conversation, relayed
 from c2fa.asking.replies import QueryError
 from c2fa.structure import FloatArray
 
@@ -151,11 +151,4 @@ def on_scale(conversation: Conversation[T], scale: Scale) -> Conversation[T]:
         raise TypeError(
             f"a method must yield questions, and give an Attribution in the end; it gave {conversation!r:.100}"
         )
-    try:
-        ask, result = step(conversation, None)
-        while ask is not None:
-            answer = yield ask
-            ask, result = step(conversation, replace(answer, outputs=scale(answer.outputs)))
-        return cast(T, result)
-    finally:
-        conversation.close()
+    return relayed(conversation, reply=lambda answer: replace(answer, outputs=scale(answer.outputs)))

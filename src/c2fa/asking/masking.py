@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
+import numpy as np
+
 from c2fa.graph import Graph
-from c2fa.structure import BoolArray, Structure
+from c2fa.structure import BoolArray, IntArray, Structure
 
 if TYPE_CHECKING:
     from c2fa.explanation import Explanation
@@ -177,6 +179,62 @@ class Masked:
     def rows_of(self, masks: Sequence[int]) -> int:
         """The model's rows under so many masks of each level, with its own and those beside it."""
         return (1 + len(self.beside) + sum(masks)) * self.rows_per_mask
+
+
+@dataclass(frozen=True, eq=False)
+class Moving:
+    """An input without its inert leaves, of which nothing is asked: they have exactly 0.
+
+    ``masked`` has the others, ``places`` are each level's places in the whole, which has so many ``leaves``.
+
+    In a game, leaving null players out changes no other player's value.
+
+    >>> s = Structure.from_groups("aabbc")
+    >>> moving = Moving.of(Masked(s, lambda masks, level: masks, inert=(False, True, False, False, True)))
+    >>> moving.masked.structure.names, [places.tolist() for places in moving.places]
+    ((('a', 'b'), ('0', '2', '3')), [[0, 1], [0, 2, 3]])
+    """
+
+    masked: Masked
+    places: tuple[IntArray, ...]
+    leaves: int
+
+    @classmethod
+    def of(cls, masked: Masked) -> Moving | None:
+        """None if no leaf is inert, all leaves are, or the input takes masks of each level."""
+        changes = ~np.asarray(masked.inert, dtype=np.bool_)
+        if changes.all() or not changes.any() or masked.by_level:
+            return None
+        s = masked.structure
+        places = tuple(np.unique(s.owners(k)[changes]) for k in range(s.depth))
+        parents = [np.searchsorted(places[k], owner[places[k + 1]]) for k, owner in enumerate(s.parents)]
+        names = [tuple(s.names[k][i] for i in at) for k, at in enumerate(places)]
+
+        def neighbours() -> Graph:
+            assert masked.neighbours is not None
+            graph = masked.neighbours()
+            both = np.isin(graph.edges, places[-1]).all(axis=1)
+            return Graph(np.searchsorted(places[-1], graph.edges[both]), graph.weights[both])
+
+        def descriptors() -> dict[str, list[Any]]:
+            assert masked.descriptors is not None
+            return {name: [column[i] for i in places[-1]] for name, column in masked.descriptors().items()}
+
+        others = replace(
+            masked,
+            structure=Structure(tuple(parents), tuple(names)),
+            neighbours=None if masked.neighbours is None else neighbours,
+            descriptors=None if masked.descriptors is None else descriptors,
+            beside=np.asarray(masked.beside)[:, places[-1]] if len(masked.beside) else (),
+            inert=(),
+        )
+        return cls(others, places, s.leaves)
+
+    def whole(self, masks: BoolArray, level: int) -> BoolArray:
+        """Masks of these leaves as masks of all, of which the inert ones stay."""
+        kept = np.ones((len(masks), self.leaves), dtype=np.bool_)
+        kept[:, self.places[-1]] = self.masked.structure.expand(masks, level)
+        return kept
 
 
 @runtime_checkable

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -272,19 +272,16 @@ class Queries:
         cache = self.cache
         new = [key for key in places if key not in cache.known and key not in cache.under_way]
         self.notes += cache.recall(new, and_costs=self.purse.money is not None)
-        here: dict[Key, FloatArray | None] = {}
+        self._take_over(places)
         rows: dict[Key, int] = {}
         self.awaits = []
         for key, i in places.items():
             if key in cache.known:
-                here[key] = cache.known[key]
-            elif cache.under_way.setdefault(key, self) is self:
+                continue
+            if cache.under_way.setdefault(key, self) is self:
                 rows[key] = i
             else:
                 self.awaits.append(key)
-        self._use(here)
-        self.recalled += len(here) * self.rows_per_mask
-        self.purse.recall((cache.costs.get(key, 0.0) for key in here), cache.costs.get(BESIDE, 0.0))
         at = np.fromiter(rows.values(), dtype=np.intp, count=len(rows))
         features = cache.masked.level_names[ask.level]
         return Pending(level, list(rows), masks[at], range(len(rows)), len(rows), features)
@@ -293,13 +290,23 @@ class Queries:
         """Leave out rows that another process asks, or has asked by now; the question is planned again for them."""
         cache = self.cache
         with contextlib.suppress(LedgerError):  # then planning, or writing, says what is wrong
-            self.notes += cache.recall(key for key in pending.keys if cache.name(key) not in taken)
+            others = (key for key in pending.keys if cache.name(key) not in taken)
+            self.notes += cache.recall(others, and_costs=self.purse.money is not None)
+        self._take_over(pending.keys)
         ours = [key not in cache.known and cache.name(key) not in taken for key in pending.keys]
         if all(ours):
             return pending
         cache.release([key for key, is_ours in zip(pending.keys, ours, strict=True) if not is_ours])
         keys, numbers = list(compress(pending.keys, ours)), list(compress(pending.numbers, ours))
         return replace(pending, keys=keys, masks=pending.masks[np.array(ours)], numbers=numbers)
+
+    def _take_over(self, keys: Iterable[Key]) -> None:
+        """Use those rows that are known, and count them as they were paid."""
+        cache = self.cache
+        known = {key: cache.known[key] for key in keys if key in cache.known}
+        self._use(known)
+        self.recalled += len(known) * self.rows_per_mask
+        self.purse.recall((cache.costs.get(key, 0.0) for key in known), cache.costs.get(BESIDE, 0.0))
 
     def _use(self, rows: Mapping[Key, FloatArray | None]) -> None:
         self._used_keys.update(dict.fromkeys(rows))
@@ -387,6 +394,22 @@ def mark(asked: Sequence[tuple[Queries, Pending]]) -> list[Pending]:
         queries.marked(pending, taken[queries.cache.ledger]) if queries.cache.ledger in shared else pending
         for queries, pending in asked
     ]
+
+
+def relayed(
+    conversation: Conversation[T],
+    question: Callable[[Ask], Ask] = lambda ask: ask,
+    reply: Callable[[Answer], Answer] = lambda answer: answer,
+) -> Conversation[T]:
+    """A conversation whose questions, or whose answers, are others for its driver."""
+    try:
+        ask, result = step(conversation, None)
+        while ask is not None:
+            answer = yield question(ask)
+            ask, result = step(conversation, reply(answer))
+        return cast(T, result)
+    finally:
+        conversation.close()
 
 
 def step(conversation: Conversation[T], answer: Answer | None) -> tuple[Ask | None, T | None]:

@@ -33,7 +33,7 @@ def evaluate(
     methods: Sequence[MethodSpec],
     inputs: Sequence[Any],
     model: Model,
-    masker: Masker,
+    masker: Masker | None,
     *,
     masks: Sequence[Sequence[int]] | None = None,
     budgets: Sequence[int | Sequence[int]] | None = None,
@@ -144,13 +144,13 @@ def evaluate(
         raise ValueError(f"reference {reference!r} is not one of the methods {list(labels)}")
     # The settings are hashed here and not in workers: some options have other texts there.
     folder = None if store is None else Path(store).absolute()
-    open_store = functools.partial(Store.open, folder, "" if folder is None else grid.settings(), keep_answers)
+    open_store = None if folder is None else functools.partial(Store, folder, grid.settings(), keep_answers)
     tasks = (
         Task(i, x, None if truths is None else truths[i], None if keys is None else keys[i])
         for i, x in enumerate(inputs)
     )
     end = math.inf if seconds is None else time.monotonic() + seconds
-    grid = replace(grid, store=open_store())
+    grid = replace(grid, store=None if open_store is None else open_store())
     records: dict[int, Record] = {}
     loads = Loads()
     count = 0
@@ -196,17 +196,19 @@ def evaluate(
 def _check(inputs: Any, beside: Mapping[str, Sequence[Any] | None], batch_size: int) -> None:
     """Refuse a bad batch size, no inputs, and lists ``beside`` them of another length."""
     at_least("batch_size", batch_size, 1)
+    if not isinstance(inputs, Iterable):
+        raise TypeError(f"inputs must be a list of inputs; got {inputs!r:.100}")
     if isinstance(inputs, Sized) and not len(inputs):
         raise ValueError("inputs is empty: give at least one input to explain")
     for what, values in beside.items():
         if values is None:
             continue
+        if not isinstance(inputs, Sized):
+            raise TypeError(f"inputs must be a list where {what} are given; got {inputs!r:.100}")
         if isinstance(values, Mapping) or not isinstance(values, Sized):
             raise TypeError(f"{what} must be a list with one for each input; got {values!r:.100}")
         if len(values) != len(inputs):
             raise ValueError(f"{len(values)} {what} for {len(inputs)} inputs; give one for each")
-    if not isinstance(inputs, Iterable):
-        raise TypeError(f"inputs must be a list of inputs; got {inputs!r:.100}")
 
 
 def _notes(records: Mapping[int, Record], count: int) -> tuple[str, ...]:
@@ -247,14 +249,14 @@ class _MakeWorker:
     """
 
     plan: Plan
-    open_store: Callable[[], Store | None]
+    open_store: Callable[[], Store] | None
     journals: str
     model: Model | None = None
 
     def __call__(self, remote: RemoteModel | None = None) -> Work:
         model = self.model if remote is None else remote
         assert model is not None
-        grid = replace(self.plan.grid(model), store=self.open_store())
+        grid = replace(self.plan.grid(model), store=self.open_store and self.open_store())
         return functools.partial(_work, grid, begin=self.begin, remote=remote)
 
     def begin(self, number: int, most: int = 3) -> None:

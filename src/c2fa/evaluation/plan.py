@@ -52,8 +52,8 @@ def as_sizes(masks: Sequence[Sequence[int]] | None, budgets: Sequence[int | Sequ
             sizes.append(tuple(int(count) for count in each))
     else:
         rows = _listed(budgets)
-        if not isinstance(rows, Sequence) or not rows:
-            raise ValueError(f"budgets must be a list such as [100, 200]; got {budgets!r}")
+        if not isinstance(rows, Sequence) or not rows or any(isinstance(each, str) for each in rows):
+            raise ValueError(f"budgets must be a list of rows such as [100, 200]; got {budgets!r}")
         for each in (as_budget(_listed(r)) for r in rows):
             sizes.append(each if isinstance(each, int) else (each[0] - 1, *each[1:]))
     if len({0 if isinstance(size, int) else len(size) for size in sizes}) > 1:
@@ -73,7 +73,7 @@ class Plan:
     """
 
     methods: Sequence[MethodSpec]
-    masker: Masker
+    masker: Masker | None
     sizes: Sequence[Size]
     seeds: int | Sequence[int]
     metrics: Sequence[MetricSpec]
@@ -89,10 +89,7 @@ class Plan:
     def _runs(self, model: Model) -> list[Run]:
         if isinstance(self.methods, str) or not self.methods:
             raise ValueError(f"methods must be a list such as ['owen', 'c2fa', 'lime']; got {self.methods!r}")
-        specs: list[tuple[str, str | BaseMethod, Mapping[str, Any]]] = [
-            (method, method, {}) if isinstance(method, str) else (*method, {}) if len(method) == 2 else method
-            for method in self.methods
-        ]
+        specs = [_spec(method) for method in self.methods]
         labels = [label for label, _, _ in specs]
         if len(set(labels)) < len(labels):
             raise ValueError(
@@ -114,8 +111,21 @@ class Plan:
                 budget = size if isinstance(size, int) else (size[0] + 1, *size[1:])  # with the row of the prediction
                 for seed in numbers:
                     chosen = {"method": method, "budget": budget, "seed": seed, **settings}
+                    if shared := sorted(chosen.keys() & options):
+                        raise TypeError(f"{shared[0]} is the same for all methods: leave it out of those of {label!r}")
                     runs.append(Run(label, size, int(seed), Explainer(model, self.masker, **chosen, **options)))
         return runs
+
+
+def _spec(method: MethodSpec) -> tuple[str, str | BaseMethod, Mapping[str, Any]]:
+    match method:
+        case str():
+            return method, method, {}
+        case (str() as label, str() | BaseMethod() as of_it):
+            return label, of_it, {}
+        case (str() as label, str() | BaseMethod() as of_it, Mapping() as options):
+            return label, of_it, options
+    raise TypeError(f"a method is a name such as 'lime', or (label, name, options); got {method!r:.100}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,6 +162,11 @@ class Grid:
     model: Model
     store: Store | None = None
 
+    @property
+    def masker(self) -> Masker:
+        """The masker of all runs."""
+        return self.runs[0].explainer.masker
+
     def settings(self) -> str:
         """A hash of all that decides the results besides the inputs."""
         cells = []
@@ -169,7 +184,7 @@ class Grid:
         return fingerprint(__version__, cells, scores, str(plan.target), plan.model_name, plan.on_error)
 
     def _identity(self, task: Task) -> Identity:
-        return identify(task.x, task.key, None if self.store is None else self.plan.masker)
+        return identify(task.x, task.key, None if self.store is None else self.masker)
 
     def stored(self, task: Task) -> Record | None:
         """What the store has of an input, which asked nothing now; None where it is not finished."""
@@ -183,7 +198,7 @@ class Grid:
     def record(self, task: Task) -> Record:
         """Explain and score an input, and keep what came out."""
         identity = self._identity(task)
-        masked = self.plan.masker(task.x)
+        masked = self.masker(task.x)
         check_masked(masked)
         depth = masked.structure.depth
         for run in self.runs:
@@ -192,6 +207,8 @@ class Grid:
                     f"the masks {run.size} are for {len(run.size)} levels and the structure has {depth}; give one "
                     "number for each level, or budgets= with the rows in all"
                 )
+        for score in self.scores:
+            score.check(depth, task.truth)
         ledger = None if self.store is None else self.store.ledger
 
         def cache(masked: Masked) -> Cache:

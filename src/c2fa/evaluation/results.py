@@ -46,11 +46,6 @@ class Store:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.ledger = Ledger(Path(folder) / "answers.sqlite") if keep_answers else None
 
-    @classmethod
-    def open(cls, folder: Path | None, settings: str, keep_answers: bool) -> Store | None:
-        """The store of a folder; None where nothing is kept."""
-        return None if folder is None else cls(folder, settings, keep_answers)
-
     def read(self, cell: str) -> Record | None:
         """What is kept of an input; None where it is not finished, or its file is damaged and is to be made anew."""
         path = self._path(cell)

@@ -40,20 +40,24 @@ class Case:
 
     def truth(self, level: int | None = None) -> Any:
         """The truth of the level, or of another; or what to do where there is none."""
-        at = self.level if level is None else level
-        if self.truths is None or len(self.truths) <= at or self.truths[at] is None:
-            raise ValueError(
-                f"the metric {self.metric!r} needs to know the truth at level {at}: give truths= with one tuple for "
-                "each input, an array for each level, coarse to fine"
-            )
-        return self.truths[at]
+        return _truth_of(self.metric, self.truths, self.level if level is None else level)
+
+
+def _truth_of(metric: str, truths: Any, level: int) -> Any:
+    if truths is None or len(truths) <= level or truths[level] is None:
+        raise ValueError(
+            f"the metric {metric!r} needs to know the truth at level {level}: give truths= with one tuple for each "
+            "input, an array for each level, coarse to fine"
+        )
+    return truths[level]
 
 
 @dataclass(frozen=True, eq=False)
 class Score:
     """A metric: its name, its function, which way it points, and the levels it is taken at.
 
-    ``whole`` marks one that is of the explanation as a whole; its one number is kept at level 0.
+    ``whole`` marks one that is of the explanation as a whole; its one number is kept at level 0. ``of_truth`` marks one
+    that compares with what is known.
     """
 
     name: str
@@ -61,6 +65,13 @@ class Score:
     higher_is_better: bool | None
     levels: Levels | int = "all"
     whole: bool = False
+    of_truth: bool = False
+
+    def check(self, depth: int, truths: Any) -> None:
+        """Refuse an input of which the metric cannot be taken, before anything is asked about it."""
+        for level in self.at(depth):
+            if self.of_truth:
+                _truth_of(self.name, truths, level)
 
     def at(self, depth: int) -> Sequence[int]:
         """The levels of a structure of this depth at which the metric is taken."""
@@ -83,7 +94,10 @@ def score_all(
             value = score.function(Case(score.name, explanation, level, truth, empty, identity))
             if inspect.isgenerator(value):
                 value = yield from value
-            rows.append((score.name, level, float(value)))
+            try:
+                rows.append((score.name, level, float(value)))
+            except (TypeError, ValueError):
+                raise TypeError(f"the metric {score.name!r} must return a number; got {value!r:.100}") from None
     return rows
 
 
@@ -99,9 +113,9 @@ def as_scores(specs: Sequence[MetricSpec]) -> tuple[Score, ...]:
 
 def _as_score(spec: MetricSpec) -> Score:
     if not isinstance(spec, str):
+        if not (isinstance(spec, tuple | list) and len(spec) == 2 and callable(spec[1])):
+            raise TypeError(f"a metric is a name, or (name, function) of (explanation, truth); got {spec!r:.100}")
         name, function = spec
-        if not callable(function):
-            raise TypeError(f"the metric {name!r} must come with a function (explanation, truth) -> number")
         better = getattr(function, "higher_is_better", None)
         return Score(name, lambda case: function(case.explanation, case.truths), better, "parts", whole=True)
     name, _, level = spec.partition("@")
@@ -166,13 +180,17 @@ def _drop(k: int) -> Callable[[Case], Any]:
     )
 
 
+def _recall(k: int) -> Callable[[Case], float]:
+    return lambda case: metrics.evidence_recall(case.values(), case.truth(), k)
+
+
 SCORES: Mapping[str, Score] = {
     score.name: score
     for score in (
-        Score("ndcg", lambda c: metrics.ndcg(c.values(), c.truth()), True, "parts"),
-        Score("top1", lambda c: metrics.top1(c.values(), c.truth()), True, "parts"),
-        Score("auroc", lambda c: metrics.auroc(c.values(), c.truth()), True, "leaves"),
-        Score("auroc-within", _auroc_within, True, "leaves"),
+        Score("ndcg", lambda c: metrics.ndcg(c.values(), c.truth()), True, "parts", of_truth=True),
+        Score("top1", lambda c: metrics.top1(c.values(), c.truth()), True, "parts", of_truth=True),
+        Score("auroc", lambda c: metrics.auroc(c.values(), c.truth()), True, "leaves", of_truth=True),
+        Score("auroc-within", _auroc_within, True, "leaves", of_truth=True),
         Score("insertion", _curve(metrics.insertion), True),
         Score("deletion", _curve(metrics.deletion), False),
         Score("faithfulness", _faithfulness, True, "parts", whole=True),
@@ -180,8 +198,8 @@ SCORES: Mapping[str, Score] = {
         Score("lds", lambda c: metrics.lds(c.values(), _held_out(c), c.level, c.explanation.target), True),
         Score("top1-drop", _drop(1), True, "leaves"),
         Score("top3-drop", _drop(3), True, "leaves"),
-        Score("top1-recall", lambda c: metrics.evidence_recall(c.values(), c.truth(), 1), True, "leaves"),
-        Score("top3-recall", lambda c: metrics.evidence_recall(c.values(), c.truth(), 3), True, "leaves"),
+        Score("top1-recall", _recall(1), True, "leaves", of_truth=True),
+        Score("top3-recall", _recall(3), True, "leaves", of_truth=True),
         Score(
             "consistency",
             lambda c: metrics.consistency(c.explanation.values, c.explanation.structure),
@@ -190,7 +208,7 @@ SCORES: Mapping[str, Score] = {
             whole=True,
         ),
         Score("mihl", lambda c: metrics.mihl(c.explanation.values, c.explanation.structure), True, "parts", whole=True),
-        Score("coverage", _coverage, None),
+        Score("coverage", _coverage, None, of_truth=True),
         # Needs the other seeds, so ``evaluate`` fills it in once an input's whole grid is there.
         Score("stability", lambda c: float("nan"), True),
     )

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from c2fa import solution
 from c2fa.structure import FloatArray, Structure
 
 Metric = TypeVar("Metric", bound=Callable[..., Any])
@@ -27,18 +28,7 @@ def higher_is_better(better: bool | None) -> Callable[[Metric], Metric]:
     return mark
 
 
-@higher_is_better(False)
-def consistency(values: Sequence[FloatArray], structure: Structure) -> float:
-    """``‖α − Mβ‖²``, summed over the levels above the leaves: 0 if every part is the sum of its leaves.
-
-    ``values`` has one array for each level, coarse to fine.
-
-    >>> consistency([np.array([3.0, 4.0]), np.array([1.0, 2.0, 2.0])], Structure.from_groups("aab"))
-    4.0
-    """
-    leaves = values[-1]
-    gaps = (values[k] - structure.sums(leaves, k) for k in range(structure.depth - 1))
-    return float(sum(np.square(gap).sum() for gap in gaps))
+consistency = higher_is_better(False)(solution.consistency)
 
 
 @higher_is_better(True)
