@@ -248,3 +248,35 @@ def test_a_model_in_a_process_of_its_own_tells_the_price_of_writing(tmp_path: An
     citer = c2fa.Citer(Writer(False), budget="$0.25")
     store = citer.many([{"documents": DOCUMENTS, "query": "What?"}], tmp_path, workers=1, models=1)
     assert [sum(e.provenance["budget"]) for e in store] == [18]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_answers_of_one_and_of_several_statements_have_one_scout(workers: int) -> None:
+    answers = ["It is.", "It is. So it goes.", "No. It is. So it goes.", "Yes."]
+    questions = [{"documents": DOCUMENTS, "query": "What?", "answer": answer} for answer in answers]
+    small = Reader("small", 0.3, "")
+    citer = c2fa.Citer(Reader("large", 1.0, ""), budget=20, prior=c2fa.scout(small, rows=30), progress=False)
+    for question, e in zip(questions, citer.many(questions, workers=workers), strict=True):
+        np.testing.assert_allclose(e.all_values[-1], citer(question).all_values[-1])
+
+
+@pytest.mark.parametrize("few", [0, 1, 2])
+def test_too_few_answers_written_at_once_are_nobodys(few: int) -> None:
+    class Hasty:
+        name, pieces = "hasty", Reader.pieces
+
+        def generate(self, prompt: str) -> str:
+            return f"An answer to {prompt.rpartition(' ')[2]}."
+
+        def score(self, prompts: Sequence[str], answer: str) -> Any:
+            return [[-1.0, -2.0] for _ in prompts]
+
+        def score_many(self, asked: Any) -> Any:
+            return [self.score(prompts, answer) for prompts, answer in asked]
+
+        def generate_many(self, prompts: Sequence[str]) -> list[str]:
+            return ["Whose answer is this?"] * few
+
+    questions = [{"documents": DOCUMENTS, "query": q} for q in ("What?", "Why?", "Who?")]
+    found = c2fa.Citer(Hasty(), budget=12).many(questions)
+    assert [e.answer.text for e in found] == [f"An answer to {q['query']}." for q in questions]

@@ -230,7 +230,7 @@ class Scorer(Shell):
         if len(lacking) > 1:
             self.check()
             written = self.model.generate_many(list(map(self.prompts.full, lacking.values())))
-            for question, answer in zip(lacking.values(), written, strict=True):
+            for question, answer in list(zip(lacking.values(), written, strict=True)):  # of fewer, none is anyone's
                 self._of(question).written = answer
 
     def _as_read(self, question: Question) -> Answered:
@@ -353,11 +353,12 @@ class Scorer(Shell):
         """Refuse a model that cannot do what is asked of it."""
         if self._checked:
             return
-        kind, writes, scores = type(self.model).__name__, self._can("generate"), self._can("pieces", "score")
-        if isinstance(self.model, type) or not (writes or scores):
+        lm, writes, scores = innermost(self.model), self._can("generate"), self._can("pieces", "score")
+        kind = type(lm).__name__
+        if isinstance(lm, type) or not (writes or scores):
             raise TypeError(
                 "the language model must be an object with generate, pieces and score, such as "
-                f"c2fa.models.CausalLM('folder'); got {self.model!r:.100}"
+                f"c2fa.models.CausalLM('folder'); got {lm!r:.100}"
             )
         if self.similarity is not None and not writes:
             raise TypeError(f"similarity= compares answers that are written anew, and {kind} has no generate")
