@@ -280,3 +280,32 @@ def test_too_few_answers_written_at_once_are_nobodys(few: int) -> None:
     questions = [{"documents": DOCUMENTS, "query": q} for q in ("What?", "Why?", "Who?")]
     found = c2fa.Citer(Hasty(), budget=12).many(questions)
     assert [e.answer.text for e in found] == [f"An answer to {q['query']}." for q in questions]
+
+
+@pytest.mark.parametrize(("questions", "budget"), [(1, 42), (3, 12)])
+def test_a_model_that_works_ahead_has_its_next_call_while_one_is_waited_for(questions: int, budget: int) -> None:
+    alone = Reader("large", 1.0, "")
+    events: list[tuple[str, int]] = []
+
+    class Ahead:
+        name, batch_size, pieces, score = "ahead", 16, alone.pieces, alone.score
+
+        def score_many(self, asked: Any) -> Any:
+            return self.launch_scores(asked)()
+
+        def launch_scores(self, asked: Any) -> Any:
+            number = len(events)
+            events.append(("begun", number))
+
+            def wait() -> Any:
+                events.append(("waited for", number))
+                return [np.array(alone.score(prompts, answer)) for prompts, answer in asked]
+
+            return wait
+
+    asked = [{"documents": DOCUMENTS, "query": f"What {k}?", "answer": "An answer."} for k in range(questions)]
+    found = c2fa.Citer(Ahead(), budget=budget, progress=False).many(asked)
+    first, *_ = [k for k, (what, _) in enumerate(events) if what == "waited for"][1:]  # behind the inputs themselves
+    assert [what for what, _ in events[first - 2 : first]] == ["begun", "begun"], events
+    for question, e in zip(asked, found, strict=True):
+        np.testing.assert_allclose(e.low, c2fa.Citer(alone, budget=budget)(question).low)

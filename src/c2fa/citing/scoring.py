@@ -170,8 +170,7 @@ class Scorer(Shell):
             self._score_together()
 
         def outputs() -> FloatArray:
-            if begun.scores is None:
-                self._score_together()
+            self._score_together()  # so that a model that works ahead has its next call while this one is waited for
             if begun.scores is not None:
                 with contextlib.suppress(Exception):
                     return self._outputs_of(rows, begun.scores())
@@ -189,12 +188,12 @@ class Scorer(Shell):
         What is wrong with one question is said of it alone, where it is asked by itself.
         """
         waiting, self._begun = self._waiting, []
-        if len(waiting) < 2:
+        begins = self._can("launch_scores")
+        if len(waiting) < (1 if begins else 2):
             return
         with contextlib.suppress(Exception):
             self._write_ahead([one.rows.question for one in waiting])
             asked = [(self.prompts.of(one.rows), self._as_read(one.rows.question).text) for one in waiting]
-            begins = self._can("launch_scores")
             scores = self.model.launch_scores(asked) if begins else lambda: self.model.score_many(asked)
 
             @functools.cache
