@@ -309,3 +309,51 @@ def test_a_model_that_works_ahead_has_its_next_call_while_one_is_waited_for(ques
     assert [what for what, _ in events[first - 2 : first]] == ["begun", "begun"], events
     for question, e in zip(asked, found, strict=True):
         np.testing.assert_allclose(e.low, c2fa.Citer(alone, budget=budget)(question).low)
+
+
+def test_a_bad_question_leaves_the_others_together() -> None:
+    alone = Reader("large", 1.0, "")
+    calls: list[int] = []
+
+    class Together:
+        name, score = "together", alone.score
+
+        def pieces(self, answer: str) -> list[str]:
+            if answer == "Ill.":
+                raise RuntimeError("it cannot be read")
+            return alone.pieces(answer)
+
+        def score_many(self, asked: Any) -> Any:
+            calls.append(len(asked))
+            return [np.array(alone.score(prompts, answer)) for prompts, answer in asked]
+
+    answers = ["An answer.", "Ill.", "Another answer.", "A third."]
+    questions = [{"documents": DOCUMENTS, "query": "What?", "answer": answer} for answer in answers]
+    with pytest.warns(UserWarning, match="1 of 4 inputs could not be explained"):
+        found = c2fa.Citer(Together(), budget=12, progress=False).many(questions)
+    assert [failure.index for failure in found.errors()] == [1]
+    assert calls == [3, 3], "what each input is as it stands, and then the other rows"
+    for k, e in found.items():
+        np.testing.assert_allclose(e.low, c2fa.Citer(alone, budget=12)(questions[k]).low)
+
+
+def test_the_name_of_a_scout_is_asked_once() -> None:
+    """It may be a hash of all its weights."""
+
+    class Heavy(Reader):
+        asked = 0
+
+        @property
+        def name(self) -> str:
+            self.asked += 1
+            return "heavy"
+
+        @name.setter
+        def name(self, name: str) -> None:
+            pass
+
+    heavy = Heavy("", 0.3, "")
+    citer = c2fa.Citer(Reader("large", 1.0, ""), budget=12, prior=c2fa.scout(heavy, rows=20), progress=False)
+    questions = [{"documents": DOCUMENTS, "query": f"What {k}?", "answer": "An answer."} for k in range(3)]
+    assert {e.provenance["prior"].partition(", ")[2] for e in map(citer, questions)} == {"20 rows of heavy"}
+    assert heavy.asked == 1

@@ -193,8 +193,13 @@ class Scorer(Shell):
             return
         with contextlib.suppress(Exception):
             self._write_ahead([one.rows.question for one in waiting])
-            asked = [(self.prompts.of(one.rows), self._as_read(one.rows.question).text) for one in waiting]
-            scores = self.model.launch_scores(asked) if begins else lambda: self.model.score_many(asked)
+        asked: dict[_Begun, tuple[list[str], str]] = {}
+        for one in waiting:
+            with contextlib.suppress(Exception):
+                asked[one] = self.prompts.of(one.rows), self._as_read(one.rows.question).text
+        with contextlib.suppress(Exception):
+            each = list(asked.values())
+            scores = self.model.launch_scores(each) if begins else lambda: self.model.score_many(each)
 
             @functools.cache
             def all_scores() -> Sequence[Any]:
@@ -202,7 +207,7 @@ class Scorer(Shell):
                     return list(scores())
                 return ()
 
-            for number, one in enumerate(waiting):
+            for number, one in enumerate(asked):
                 one.scores = functools.partial(lambda number: all_scores()[number], number)
 
     def attention(self, masked: Masked) -> FloatArray:
