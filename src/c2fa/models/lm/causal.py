@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import math
 import os
@@ -221,9 +220,12 @@ class CausalLM(Reader):
             past = None
             if len(ids) > 1:  # of which only keys and values are kept: all attention within a prompt is its square
                 past = setting(self._read([ids[:-1]], [0], [0], use_cache=True)[0], "past_key_values")
-            with _eager(self.model):
-                inputs = torch.tensor([last], device=self.device)
+            inputs, faster = torch.tensor([last], device=self.device), self.model.config._attn_implementation
+            self.model.set_attn_implementation("eager")  # step by step: the faster ways do not tell of it
+            try:
                 outputs = self.model(input_ids=inputs, past_key_values=past, use_cache=True, output_attentions=True)
+            finally:
+                self.model.set_attn_implementation(faster)
         layers = [layer for layer in setting(outputs, "attentions") or () if layer is not None]
         if not layers:
             raise TypeError(f"{type(self.model).__name__} tells of no attention")
@@ -344,17 +346,3 @@ class CausalLM(Reader):
             return math.inf
         name = "original_max_position_embeddings"
         return float(rope.get(name) or setting(self._config, name, "max_position_embeddings"))
-
-
-@contextlib.contextmanager
-def _eager(model: Any) -> Iterator[None]:
-    """While a model computes attention step by step: the faster ways do not tell of it."""
-    before = getattr(model.config, "_attn_implementation", None)
-    if before == "eager" or not hasattr(model, "set_attn_implementation"):
-        yield
-        return
-    model.set_attn_implementation("eager")
-    try:
-        yield
-    finally:
-        model.set_attn_implementation(before)
