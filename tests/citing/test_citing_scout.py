@@ -357,3 +357,35 @@ def test_the_name_of_a_scout_is_asked_once() -> None:
     questions = [{"documents": DOCUMENTS, "query": f"What {k}?", "answer": "An answer."} for k in range(3)]
     assert {e.provenance["prior"].partition(", ")[2] for e in map(citer, questions)} == {"20 rows of heavy"}
     assert heavy.asked == 1
+
+
+@pytest.mark.parametrize(("begins", "lost"), [(False, 0), (True, 16)])
+def test_ctrl_c_in_a_call_of_several_questions_asks_nothing_more(begins: bool, lost: int, tmp_path: Any) -> None:
+    class Stopped:
+        """Ctrl-C comes in its third call."""
+
+        name, batch_size, pieces, calls = "stopped", 16, Reader.pieces, 0
+
+        def __init__(self) -> None:
+            self.alone = Reader("large", 1.0, "")
+            self.score = self.alone.score
+
+        def score_many(self, asked: Any) -> Any:
+            self.calls += 1
+            if self.calls == 3:
+                raise KeyboardInterrupt
+            return [np.array(self.score(prompts, answer)) for prompts, answer in asked]
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "launch_scores" and begins:  # it answers at once, as on a CPU
+                return lambda asked: (lambda found: lambda: found)(self.score_many(asked))
+            raise AttributeError(name)
+
+    lm = Stopped()
+    citer = c2fa.Citer(lm, budget=12, progress=False, ledger=tmp_path / "answers")
+    questions = [{"documents": DOCUMENTS, "query": f"What {k}?", "answer": "An answer."} for k in range(6)]
+    with pytest.raises(KeyboardInterrupt) if begins else pytest.warns(UserWarning, match="stopped by Ctrl-C"):
+        citer.many(questions)
+    assert (lm.calls, len(lm.alone.scored)) == (3, 12 + 16)
+    found = citer.many(questions)
+    assert len(lm.alone.scored) == sum(e.queries for e in found) + lost, "a call that was begun and not waited for"

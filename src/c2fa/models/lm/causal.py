@@ -153,10 +153,19 @@ class CausalLM(Reader):
 
     def score_many(self, asked: Sequence[tuple[Sequence[str], str]]) -> list[Floats]:
         """The same for several answers, each after prompts of its own; rows of all share the calls of the model."""
-        return self.launch_scores(asked)()
+        return self._begin_scores(asked)()
 
-    def launch_scores(self, asked: Sequence[tuple[Sequence[str], str]]) -> Callable[[], list[Floats]]:
-        """Begin ``score_many``; what is returned waits for it. A GPU goes on while the caller does other things."""
+    @property
+    def launch_scores(self) -> Callable[[Sequence[tuple[Sequence[str], str]]], Callable[[], list[Floats]]]:
+        """``launch_scores(asked)`` begins ``score_many``, and what it returns waits for it; missing on a CPU.
+
+        A GPU goes on while the caller does other things. A CPU would only answer later, and Ctrl-C lose more.
+        """
+        if self.device.type != "cuda":
+            raise AttributeError("a CPU has nothing that would go on meanwhile")
+        return self._begin_scores
+
+    def _begin_scores(self, asked: Sequence[tuple[Sequence[str], str]]) -> Callable[[], list[Floats]]:
         of_questions = [self._answer(answer) for _, answer in asked]
         if not all(answer.ids for answer in of_questions):
             raise ValueError("the answer is empty, so there is nothing to score")
