@@ -249,6 +249,8 @@ class CausalLM(Reader):
     def fits(self, prompts: Sequence[str], answer: str) -> BoolArray:
         """Whether each prompt and the answer together fit into the model's window."""
         room = self._room(self._answer(answer).ids)
+        if max(len(prompt.encode()) for prompt in prompts) + len(self._lead) < room:  # a token is a byte at least
+            return np.ones(len(prompts), dtype=np.bool_)
         return np.array([len(row) <= room for row in self._prompts(prompts)], dtype=np.bool_)
 
     def _room(self, ids: Sequence[int]) -> float:
