@@ -53,10 +53,10 @@ def lines(lm: Any, items: Sequence[Item], answers: Sequence[str], rows: int = RO
     def loop() -> list[Any]:
         return [plain(lm, prompts, answer) for prompts, answer in noted]
 
-    score_many = lm.score_many
-    lm.score_many = lambda some: asked.append(list(some)) or score_many(some)
+    begin_scores = lm._begin_scores
+    lm._begin_scores = lambda some: asked.append(list(some)) or begin_scores(some)
     alone = one_by_one()
-    del lm.score_many
+    del lm._begin_scores
     noted = _by_answer([one for some in asked for one in some], questions)
     total = sum(len(prompts) for prompts, _ in noted)
     yield f"{len(questions)} questions, {total} rows, on {lm.device.type} in {lm.model.dtype}:"

@@ -248,3 +248,144 @@ def test_a_model_in_a_process_of_its_own_tells_the_price_of_writing(tmp_path: An
     citer = c2fa.Citer(Writer(False), budget="$0.25")
     store = citer.many([{"documents": DOCUMENTS, "query": "What?"}], tmp_path, workers=1, models=1)
     assert [sum(e.provenance["budget"]) for e in store] == [18]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_answers_of_one_and_of_several_statements_have_one_scout(workers: int) -> None:
+    answers = ["It is.", "It is. So it goes.", "No. It is. So it goes.", "Yes."]
+    questions = [{"documents": DOCUMENTS, "query": "What?", "answer": answer} for answer in answers]
+    small = Reader("small", 0.3, "")
+    citer = c2fa.Citer(Reader("large", 1.0, ""), budget=20, prior=c2fa.scout(small, rows=30), progress=False)
+    for question, e in zip(questions, citer.many(questions, workers=workers), strict=True):
+        np.testing.assert_allclose(e.all_values[-1], citer(question).all_values[-1])
+
+
+@pytest.mark.parametrize("few", [0, 1, 2])
+def test_too_few_answers_written_at_once_are_nobodys(few: int) -> None:
+    class Hasty:
+        name, pieces = "hasty", Reader.pieces
+
+        def generate(self, prompt: str) -> str:
+            return f"An answer to {prompt.rpartition(' ')[2]}."
+
+        def score(self, prompts: Sequence[str], answer: str) -> Any:
+            return [[-1.0, -2.0] for _ in prompts]
+
+        def score_many(self, asked: Any) -> Any:
+            return [self.score(prompts, answer) for prompts, answer in asked]
+
+        def generate_many(self, prompts: Sequence[str]) -> list[str]:
+            return ["Whose answer is this?"] * few
+
+    questions = [{"documents": DOCUMENTS, "query": q} for q in ("What?", "Why?", "Who?")]
+    found = c2fa.Citer(Hasty(), budget=12).many(questions)
+    assert [e.answer.text for e in found] == [f"An answer to {q['query']}." for q in questions]
+
+
+@pytest.mark.parametrize(("questions", "budget"), [(1, 42), (3, 12)])
+def test_a_model_that_works_ahead_has_its_next_call_while_one_is_waited_for(questions: int, budget: int) -> None:
+    alone = Reader("large", 1.0, "")
+    events: list[tuple[str, int]] = []
+
+    class Ahead:
+        name, batch_size, pieces, score = "ahead", 16, alone.pieces, alone.score
+
+        def score_many(self, asked: Any) -> Any:
+            return self.launch_scores(asked)()
+
+        def launch_scores(self, asked: Any) -> Any:
+            number = len(events)
+            events.append(("begun", number))
+
+            def wait() -> Any:
+                events.append(("waited for", number))
+                return [np.array(alone.score(prompts, answer)) for prompts, answer in asked]
+
+            return wait
+
+    asked = [{"documents": DOCUMENTS, "query": f"What {k}?", "answer": "An answer."} for k in range(questions)]
+    found = c2fa.Citer(Ahead(), budget=budget, progress=False).many(asked)
+    first, *_ = [k for k, (what, _) in enumerate(events) if what == "waited for"][1:]  # behind the inputs themselves
+    assert [what for what, _ in events[first - 2 : first]] == ["begun", "begun"], events
+    for question, e in zip(asked, found, strict=True):
+        np.testing.assert_allclose(e.low, c2fa.Citer(alone, budget=budget)(question).low)
+
+
+def test_a_bad_question_leaves_the_others_together() -> None:
+    alone = Reader("large", 1.0, "")
+    calls: list[int] = []
+
+    class Together:
+        name, score = "together", alone.score
+
+        def pieces(self, answer: str) -> list[str]:
+            if answer == "Ill.":
+                raise RuntimeError("it cannot be read")
+            return alone.pieces(answer)
+
+        def score_many(self, asked: Any) -> Any:
+            calls.append(len(asked))
+            return [np.array(alone.score(prompts, answer)) for prompts, answer in asked]
+
+    answers = ["An answer.", "Ill.", "Another answer.", "A third."]
+    questions = [{"documents": DOCUMENTS, "query": "What?", "answer": answer} for answer in answers]
+    with pytest.warns(UserWarning, match="1 of 4 inputs could not be explained"):
+        found = c2fa.Citer(Together(), budget=12, progress=False).many(questions)
+    assert [failure.index for failure in found.errors()] == [1]
+    assert calls == [3, 3], "what each input is as it stands, and then the other rows"
+    for k, e in found.items():
+        np.testing.assert_allclose(e.low, c2fa.Citer(alone, budget=12)(questions[k]).low)
+
+
+def test_the_name_of_a_scout_is_asked_once() -> None:
+    """It may be a hash of all its weights."""
+
+    class Heavy(Reader):
+        asked = 0
+
+        @property
+        def name(self) -> str:
+            self.asked += 1
+            return "heavy"
+
+        @name.setter
+        def name(self, name: str) -> None:
+            pass
+
+    heavy = Heavy("", 0.3, "")
+    citer = c2fa.Citer(Reader("large", 1.0, ""), budget=12, prior=c2fa.scout(heavy, rows=20), progress=False)
+    questions = [{"documents": DOCUMENTS, "query": f"What {k}?", "answer": "An answer."} for k in range(3)]
+    assert {e.provenance["prior"].partition(", ")[2] for e in map(citer, questions)} == {"20 rows of heavy"}
+    assert heavy.asked == 1
+
+
+@pytest.mark.parametrize(("begins", "lost"), [(False, 0), (True, 16)])
+def test_ctrl_c_in_a_call_of_several_questions_asks_nothing_more(begins: bool, lost: int, tmp_path: Any) -> None:
+    class Stopped:
+        """Ctrl-C comes in its third call."""
+
+        name, batch_size, pieces, calls = "stopped", 16, Reader.pieces, 0
+
+        def __init__(self) -> None:
+            self.alone = Reader("large", 1.0, "")
+            self.score = self.alone.score
+
+        def score_many(self, asked: Any) -> Any:
+            self.calls += 1
+            if self.calls == 3:
+                raise KeyboardInterrupt
+            return [np.array(self.score(prompts, answer)) for prompts, answer in asked]
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "launch_scores" and begins:  # it answers at once, as on a CPU
+                return lambda asked: (lambda found: lambda: found)(self.score_many(asked))
+            raise AttributeError(name)
+
+    lm = Stopped()
+    citer = c2fa.Citer(lm, budget=12, progress=False, ledger=tmp_path / "answers")
+    questions = [{"documents": DOCUMENTS, "query": f"What {k}?", "answer": "An answer."} for k in range(6)]
+    with pytest.raises(KeyboardInterrupt) if begins else pytest.warns(UserWarning, match="stopped by Ctrl-C"):
+        citer.many(questions)
+    assert (lm.calls, len(lm.alone.scored)) == (3, 12 + 16)
+    found = citer.many(questions)
+    assert len(lm.alone.scored) == sum(e.queries for e in found) + lost, "a call that was begun and not waited for"

@@ -95,6 +95,14 @@ def test_a_smaller_model_scores_the_answer_first(folder: Path) -> None:
     assert "Reader does not tell of its attention" in refused.stderr
 
 
+def test_a_scout_is_named_as_the_language_model_is(folder: Path) -> None:
+    refused = cite("--docs", "docs", *ASK, "--scout", "demo", code=2)
+    assert "'demo' names no language model; write hf:folder" in refused.stderr
+    missing = cite("--docs", "docs", *ASK, "--scout", "hf:nowhere", code=3)
+    assert "the scout, hf-lm:nowhere: " in missing.stderr, "a folder may hold a classifier too"
+    assert not (folder / "asked").exists()
+
+
 @pytest.mark.parametrize(
     ("name", "content", "ids"),
     [

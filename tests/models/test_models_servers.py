@@ -316,7 +316,7 @@ def test_a_language_model_gives_the_same_log_probabilities(language_model, token
     exact = np.isclose(found, wanted, atol=1e-5)
     assert exact.mean() > 0.3
     assert (found[~exact] > wanted[~exact]).all()  # what is censored is a bound from above
-    assert (~exact).sum() == model.censored.sum()
+    assert (~exact).sum() == model.classes.censored.sum()
     assert model.usage.tokens_out == 30
     assert model.cost == pytest.approx(0.01 * (model.usage.tokens_in + 30))
 

@@ -210,7 +210,7 @@ class Isolation(Policy):
     @cached_property
     def of_scouts(self) -> Isolation:
         """The same for a model that scouts for this one."""
-        return Isolation(self.tries, Health(self.health.patience))
+        return Isolation(self.tries, Health(self.health.patience, self.health.outputs_vary))
 
     def __post_init__(self) -> None:
         if self.tries < 1:

@@ -71,6 +71,13 @@ class _Begun:
     scores: Callable[[], Any] | None = None
 
 
+def _all_of(wait: Callable[[], Any]) -> Sequence[Any]:
+    """The scores of a call; none where it fails, and then each question is asked by itself."""
+    with contextlib.suppress(Exception):
+        return list(wait())
+    return ()
+
+
 class Scorer(Shell):
     """A model of questions: the log-probability of the answer and, where it has several, of each of its statements.
 
@@ -166,12 +173,9 @@ class Scorer(Shell):
     def _begin(self, rows: Rows) -> Callable[[], FloatArray]:
         begun = _Begun(rows)
         self._begun.append(weakref.ref(begun))
-        if sum(len(one.rows) for one in self._waiting) >= (self.batch_size or math.inf):
-            self._score_together()
 
         def outputs() -> FloatArray:
-            if begun.scores is None:
-                self._score_together()
+            self._score_together()  # also the others: a model that works ahead has its next call meanwhile
             if begun.scores is not None:
                 with contextlib.suppress(Exception):
                     return self._outputs_of(rows, begun.scores())
@@ -179,32 +183,32 @@ class Scorer(Shell):
 
         return outputs
 
-    @property
-    def _waiting(self) -> list[_Begun]:
-        return [begun for ref in self._begun if (begun := ref()) is not None]
-
     def _score_together(self) -> None:
-        """Ask for all rows that wait in one call, which a model with ``launch_scores`` begins and others make later.
+        """Ask for all rows that wait, in calls of about ``batch_size`` rows.
 
-        What is wrong with one question is said of it alone, where it is asked by itself.
+        A model with ``launch_scores`` begins them now; others are called when the scores are waited for. What is wrong
+        with one question is said of it alone, where it is asked by itself.
         """
-        waiting, self._begun = self._waiting, []
-        if len(waiting) < 2:
+        waiting = [begun for ref in self._begun if (begun := ref()) is not None]
+        self._begun.clear()
+        begins = self._can("launch_scores")
+        if len(waiting) < (1 if begins else 2):
             return
         with contextlib.suppress(Exception):
             self._write_ahead([one.rows.question for one in waiting])
-            asked = [(self.prompts.of(one.rows), self._as_read(one.rows.question).text) for one in waiting]
-            begins = self._can("launch_scores")
-            scores = self.model.launch_scores(asked) if begins else lambda: self.model.score_many(asked)
-
-            @functools.cache
-            def all_scores() -> Sequence[Any]:
-                with contextlib.suppress(Exception):
-                    return list(scores())
-                return ()
-
-            for number, one in enumerate(waiting):
-                one.scores = functools.partial(lambda number: all_scores()[number], number)
+        calls: list[dict[_Begun, tuple[list[str], str]]] = [{}]
+        for one in waiting:
+            if sum(len(other.rows) for other in calls[-1]) >= (self.batch_size or math.inf):
+                calls.append({})
+            with contextlib.suppress(Exception):
+                calls[-1][one] = self.prompts.of(one.rows), self._as_read(one.rows.question).text
+        for call in calls:
+            with contextlib.suppress(Exception):
+                asked = list(call.values())
+                wait = self.model.launch_scores(asked) if begins else functools.partial(self.model.score_many, asked)
+                scores = functools.cache(functools.partial(_all_of, wait))
+                for number, one in enumerate(call):
+                    one.scores = functools.partial(lambda scores, number: scores()[number], scores, number)
 
     def attention(self, masked: Masked) -> FloatArray:
         """How much the answer, and each statement, looks at each leaf of a question, (leaves, outputs)."""
@@ -230,7 +234,7 @@ class Scorer(Shell):
         if len(lacking) > 1:
             self.check()
             written = self.model.generate_many(list(map(self.prompts.full, lacking.values())))
-            for question, answer in zip(lacking.values(), written, strict=True):
+            for question, answer in list(zip(lacking.values(), written, strict=True)):  # of fewer, none is anyone's
                 self._of(question).written = answer
 
     def _as_read(self, question: Question) -> Answered:
@@ -353,11 +357,12 @@ class Scorer(Shell):
         """Refuse a model that cannot do what is asked of it."""
         if self._checked:
             return
-        kind, writes, scores = type(self.model).__name__, self._can("generate"), self._can("pieces", "score")
-        if isinstance(self.model, type) or not (writes or scores):
+        lm, writes, scores = innermost(self.model), self._can("generate"), self._can("pieces", "score")
+        kind = type(lm).__name__
+        if isinstance(lm, type) or not (writes or scores):
             raise TypeError(
                 "the language model must be an object with generate, pieces and score, such as "
-                f"c2fa.models.CausalLM('folder'); got {self.model!r:.100}"
+                f"c2fa.models.CausalLM('folder'); got {lm!r:.100}"
             )
         if self.similarity is not None and not writes:
             raise TypeError(f"similarity= compares answers that are written anew, and {kind} has no generate")

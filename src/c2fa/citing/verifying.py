@@ -298,7 +298,7 @@ class _Removals:
         passage, passage_place = "", None
         if "sentences" in e.level_names and verdict in ("used", "one of several", "against"):
             level = e.level_names.index("sentences")
-            own = np.flatnonzero(e.structure.owners(0)[np.unique(e.structure.owners(level), return_index=True)[1]] == i)
+            own = np.flatnonzero(e.structure.owners(0)[e.structure.first_leaves(level)] == i)
             sign = -1.0 if verdict == "against" else 1.0
             passage = e.names[level][own[np.argmax(sign * e.values[level][own])]]
             start = self.question.texts[name].find(passage)

@@ -15,8 +15,10 @@ from c2fa.cli import output
 from c2fa.cli.commands import Explaining
 from c2fa.cli.inputs import Inputs, read_text
 from c2fa.cli.options import ASKING, DATASETS, INPUTS, flag
-from c2fa.cli.output import USAGE, RefusedError
+from c2fa.cli.output import USAGE, RefusedError, as_usage
 from c2fa.cli.questions import Questioning
+from c2fa.models.loading import language_model_spec
+from c2fa.priors import scout
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -73,6 +75,9 @@ class Cite(Questioning, Explaining):
         levels = o.words(self.levels)
         method = self.method or method_for(levels, self.until)
         settings = {"levels": levels, **self.prompting(), **self.settings_for(method)}
+        if self.scout not in (None, "attention"):
+            with as_usage():
+                settings["prior"] = scout(language_model_spec(self.scout))
         if self.questions is not None and self.store is not None:
             for name, given in (("--query", self.query), ("--answer", self.answer)):
                 if given is not None:

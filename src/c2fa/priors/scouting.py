@@ -123,7 +123,7 @@ class Scout:
         """What provenance calls it."""
         return f"{self.fingerprint[:16]}, {self.rows} rows of {self._called}"
 
-    @property
+    @cached_property  # for a name may be a hash of all weights
     def _called(self) -> str:
         if isinstance(self.model, Lazy):  # which is not loaded for its name
             return str(self.model.make)
@@ -205,7 +205,7 @@ class Attention(Scout):
         """What provenance calls it."""
         return f"{self.fingerprint[:16]}, the model's own attention"
 
-    @property
+    @cached_property
     def _called(self) -> str:
         return "attention"
 

@@ -152,7 +152,7 @@ class Cited:
         values = e.values[level]
         errors = np.zeros_like(values) if e.stderr is None else e.stderr[level]
         settled = np.flatnonzero((values > 2.0 * errors) & (values >= 0.1 * max(values.max(), 0.0)) & (values > 0))
-        documents, found = _owners(e, level), []
+        documents, found = _documents(e, level), []
         for i in settled[np.argsort(-values[settled], kind="stable")][:most].tolist():
             document, text = "", e.names[level][i]
             if e.level_names[0] == "documents":
@@ -238,7 +238,7 @@ class Cited:
             return f"<tr id='{key}-{at}-{i}'><th scope='row'>{name}</th><td>{value}</td><td>{links}</td></tr>"
 
         rows, document = [], -1
-        owners = _owners(e, level)
+        owners = _documents(e, level)
         for i, owner in enumerate(owners[:most].tolist()):
             if level and owner != document:
                 rows.append(row(0, owner, "b", ""))
@@ -260,9 +260,6 @@ def cited_level(e: Explanation) -> int:
     return names.index("sentences") if "sentences" in names else len(names) - 1
 
 
-def _owners(e: Explanation, level: int) -> IntArray:
+def _documents(e: Explanation, level: int) -> IntArray:
     """The document of each feature of a level."""
-    owners = np.arange(e.structure.widths[level])
-    for parents in reversed(e.structure.parents[:level]):
-        owners = parents[owners]
-    return owners
+    return e.structure.owners(0)[e.structure.first_leaves(level)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import math
 import os
@@ -154,10 +153,19 @@ class CausalLM(Reader):
 
     def score_many(self, asked: Sequence[tuple[Sequence[str], str]]) -> list[Floats]:
         """The same for several answers, each after prompts of its own; rows of all share the calls of the model."""
-        return self.launch_scores(asked)()
+        return self._begin_scores(asked)()
 
-    def launch_scores(self, asked: Sequence[tuple[Sequence[str], str]]) -> Callable[[], list[Floats]]:
-        """Begin ``score_many``; what is returned waits for it. A GPU goes on while the caller does other things."""
+    @property
+    def launch_scores(self) -> Callable[[Sequence[tuple[Sequence[str], str]]], Callable[[], list[Floats]]]:
+        """``launch_scores(asked)`` begins ``score_many``, and what it returns waits for it; missing on a CPU.
+
+        A GPU goes on while the caller does other things. A CPU would only answer later, and Ctrl-C lose more.
+        """
+        if self.device.type != "cuda":
+            raise AttributeError("a CPU has nothing that would go on meanwhile")
+        return self._begin_scores
+
+    def _begin_scores(self, asked: Sequence[tuple[Sequence[str], str]]) -> Callable[[], list[Floats]]:
         of_questions = [self._answer(answer) for _, answer in asked]
         if not all(answer.ids for answer in of_questions):
             raise ValueError("the answer is empty, so there is nothing to score")
@@ -221,9 +229,12 @@ class CausalLM(Reader):
             past = None
             if len(ids) > 1:  # of which only keys and values are kept: all attention within a prompt is its square
                 past = setting(self._read([ids[:-1]], [0], [0], use_cache=True)[0], "past_key_values")
-            with _eager(self.model):
-                inputs = torch.tensor([last], device=self.device)
+            inputs, faster = torch.tensor([last], device=self.device), self.model.config._attn_implementation
+            self.model.set_attn_implementation("eager")  # step by step: the faster ways do not tell of it
+            try:
                 outputs = self.model(input_ids=inputs, past_key_values=past, use_cache=True, output_attentions=True)
+            finally:
+                self.model.set_attn_implementation(faster)
         layers = [layer for layer in setting(outputs, "attentions") or () if layer is not None]
         if not layers:
             raise TypeError(f"{type(self.model).__name__} tells of no attention")
@@ -238,6 +249,8 @@ class CausalLM(Reader):
     def fits(self, prompts: Sequence[str], answer: str) -> BoolArray:
         """Whether each prompt and the answer together fit into the model's window."""
         room = self._room(self._answer(answer).ids)
+        if max(len(prompt.encode()) for prompt in prompts) + len(self._lead) < room:  # a token is a byte at least
+            return np.ones(len(prompts), dtype=np.bool_)
         return np.array([len(row) <= room for row in self._prompts(prompts)], dtype=np.bool_)
 
     def _room(self, ids: Sequence[int]) -> float:
@@ -344,17 +357,3 @@ class CausalLM(Reader):
             return math.inf
         name = "original_max_position_embeddings"
         return float(rope.get(name) or setting(self._config, name, "max_position_embeddings"))
-
-
-@contextlib.contextmanager
-def _eager(model: Any) -> Iterator[None]:
-    """While a model computes attention step by step: the faster ways do not tell of it."""
-    before = getattr(model.config, "_attn_implementation", None)
-    if before == "eager" or not hasattr(model, "set_attn_implementation"):
-        yield
-        return
-    model.set_attn_implementation("eager")
-    try:
-        yield
-    finally:
-        model.set_attn_implementation(before)

@@ -114,11 +114,6 @@ class OpenAI(Completions):
         digest = hashlib.sha256(json.dumps(options, default=str).encode()).hexdigest()[:16]
         return f"{self.kind}:{self.url}#{self.model}:{digest}"
 
-    @property
-    def censored(self) -> Any:
-        """How many outputs of each class are upper bounds."""
-        return None if self.classes is None else self.classes.censored
-
     def __repr__(self) -> str:
         return f"OpenAI({self.url!r}, {self.model!r})"
 
