@@ -129,8 +129,7 @@ class Explainer:
     ) -> None:
         if isinstance(model, Array | Bag | Custom | Default | ImageBag | Tabular | Text | TimeSeries):
             raise TypeError(f"the model comes first and the masker second: Explainer(model, {type(model).__name__}(…))")
-        model = wrap(model)
-        masker = Default() if masker is None else masker
+        model, masker = wrap(model), Default() if masker is None else masker
         check_takes_one(
             "masker", masker, "c2fa.maskers.Text()", "the input; c2fa.maskers.Custom takes one of (x, masks, level)"
         )
@@ -352,8 +351,7 @@ class Explainer:
         column = int(np.flatnonzero(columns == target)[0])
         judge, splits = None, [rows]
         if self.until is not None:
-            money = "" if self.money is None else self.money.text
-            judge = Judge(self.until, masked, column, queries, money)
+            judge = Judge(self.until, masked, column, queries, self.money)
             splits = stages(self.method, structure, rows, self.budget)
         try:
             found, rows = yield from in_stages(ask, splits, judge)

@@ -221,7 +221,7 @@ class Judge:
     masked: Masked
     column: int
     queries: Queries
-    money: str = ""
+    money: Money | None = None
     verdict: Verdict = Verdict(False, "")
     early: bool = True
 
@@ -246,9 +246,9 @@ class Judge:
         """What was spent and why it stopped, in a sentence."""
         used, budget = self.queries.used, self.queries.budget
         if self.early:
-            paid = f" that {self.money} pays for" if self.money else ""
+            paid = f" that {self.money.text} pays for" if self.money else ""
             return f"stopped after {used} of {budget} rows{paid}: {self.verdict.why}"
-        whole = f"{self.money} on {used}" if self.money else budget
+        whole = f"{self.money.text} on {used}" if self.money else budget
         return f"spent the whole budget of {whole} rows: {self.verdict.why}"
 
 

@@ -148,7 +148,7 @@ class Overview(Sequence[Explanation]):
         if kind not in ("beeswarm", "bars"):
             raise ValueError(f"kind must be 'beeswarm' or 'bars'; got {kind!r}")
         # With matplotlib, which nothing else here needs.
-        from c2fa.plots._style import clip, draw_bars, figure_of, name_ticks, own_axes, plain, signs
+        from c2fa.plots._style import clip, draw_bars, figure_of, name_ticks, own_axes, plain, signs, swarm
 
         features = self.important(level, n, target=target, least=least, name=name)
         if not features:
@@ -164,7 +164,7 @@ class Overview(Sequence[Explanation]):
                 if len(values) > 2000:  # as many dots as can be told apart
                     values = rng.choice(values, 2000, replace=False)
                 size = 20 if len(values) <= 50 else 6
-                ax.scatter(values, place + _swarm(values), s=size, c=signs(values), alpha=0.6, linewidths=0)
+                ax.scatter(values, place + swarm(values), s=size, c=signs(values), alpha=0.6, linewidths=0)
             ax.axvline(0.0, color="black", linewidth=0.8)
             name_ticks(ax.yaxis, np.arange(len(names)), (clip(name, 200, 8.5) for name in names))
             plain(ax)
@@ -315,19 +315,6 @@ def _kind(text: str) -> str:
     'R² … of …: raise the budget'
     """
     return re.sub(r"“.*?”|'.*?'|[−-]?\d[\d.,]*", "…", text)
-
-
-def _swarm(values: FloatArray) -> FloatArray:
-    """How far each dot moves up or down so that dots of like values lie beside each other."""
-    edges = np.linspace(values.min(), values.max() + 1e-12, 41)
-    bins = np.digitize(values, edges)
-    counts = np.bincount(bins)
-    order = np.zeros(len(values))
-    for b in np.flatnonzero(counts):
-        order[bins == b] = np.arange(counts[b])
-    side = np.where(order % 2 == 0, 1.0, -1.0) * np.ceil(order / 2)
-    moved: FloatArray = 0.4 * side / max(counts.max() / 2, 1.0)
-    return moved
 
 
 class Explanations(Overview):

@@ -270,3 +270,16 @@ def title_and_scale(e: Explanation, ax: Axes, mesh: ScalarMappable, given: Axes 
     bar.set_label(e.link.unit, fontsize=8, color=MUTED)
     bar.outline.set_visible(False)
     return say_contradiction(figure_of(ax), given, e.diagnostics.contradiction)
+
+
+def swarm(values: FloatArray) -> FloatArray:
+    """How far each dot moves up or down so that dots of like values lie beside each other."""
+    edges = np.linspace(values.min(), values.max() + 1e-12, 41)
+    bins = np.digitize(values, edges)
+    counts = np.bincount(bins)
+    order = np.zeros(len(values))
+    for b in np.flatnonzero(counts):
+        order[bins == b] = np.arange(counts[b])
+    side = np.where(order % 2 == 0, 1.0, -1.0) * np.ceil(order / 2)
+    moved: FloatArray = 0.4 * side / max(counts.max() / 2, 1.0)
+    return moved
