@@ -392,6 +392,36 @@ def test_no_marks_stay_behind_when_a_run_ends_early(path, before, in_flight):
     ledger.close()
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_ctrl_c_keeps_the_answers_of_calls_that_threads_have_under_way(path, fails):
+    ledger, both = c2fa.Ledger(path), threading.Barrier(3)
+
+    def answer_late(rows):
+        both.wait(10)
+        if threading.get_ident() == later[0]:
+            time.sleep(0.5)
+            if fails:
+                raise ValueError("gone")
+
+    def model(batch):
+        later.append(threading.get_ident())
+        return asked(batch)
+
+    later, asked = [], Model(answer_late)
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    cache = Cache(c2fa.maskers.Array(S)(X), "raise", identify(X, None, None), ledger, "m")
+    jobs = [Job(asks(range(10)), Queries(cache, 99))]
+    threading.Thread(target=both.wait, args=(10,)).start()
+    with pytest.raises(KeyboardInterrupt):
+        list(drive(jobs, model, batch_size=4, in_flight=2, tell=interrupt))
+    assert len(ledger) == len(asked.rows) == (4 if fails else 8)
+    assert marks(ledger) == 0
+    ledger.close()
+
+
 def test_no_marks_stay_behind_for_batches_that_an_interrupt_kept_from_being_sent(path):
     ledger, jobs = c2fa.Ledger(path), []
     for x in (X, X.astype(np.complex64)):  # kinds that cannot share a batch

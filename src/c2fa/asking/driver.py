@@ -151,15 +151,26 @@ class _Driver(Generic[T]):
         self.threads = ThreadPoolExecutor(in_flight, "c2fa-batch") if needs_threads else None
 
     def close(self) -> None:
-        if self.threads is not None:
-            self.threads.shutdown(wait=False, cancel_futures=True)
-        for share in itertools.chain(*self.under_way.values()):
-            self._release(share.job.queries.cache, share.rows.keys)
-        for job in self.open:
-            marked = job.queries.cache.under_way.items()
-            self._release(job.queries.cache, [key for key, queries in marked if queries is job.queries])
-            job.conversation.close()
-        self._write()
+        try:
+            if self.threads is not None:
+                self.threads.shutdown(wait=False, cancel_futures=True)
+                self._keep_for_ledgers()
+        finally:
+            for share in itertools.chain(*self.under_way.values()):
+                self._release(share.job.queries.cache, share.rows.keys)
+            for job in self.open:
+                marked = job.queries.cache.under_way.items()
+                self._release(job.queries.cache, [key for key, queries in marked if queries is job.queries])
+                job.conversation.close()
+            self._write()
+
+    def _keep_for_ledgers(self) -> None:
+        """Wait for the threads' calls that nothing can call back: they are paid for. A second Ctrl-C leaves them."""
+        for reply in [cast(Future[Received], reply) for reply in self.under_way]:
+            kept = any(share.job.queries.cache.ledger is not None for share in self.under_way[reply])
+            if kept and not reply.cancelled():
+                answer = reply.result()
+                self._keep(_pieces(self.under_way.pop(reply), answer))
 
     def begin(self, jobs: Iterator[Job[T]], ahead: int | None) -> bool:
         """Begin more jobs while there is room; return whether there may be others."""
