@@ -86,6 +86,13 @@ def at_least(name: str, value: Any, least: int) -> int:
     return int(value)
 
 
+def seconds(name: str, value: Any) -> float:
+    """The value of an option, refused unless it is a time above 0; infinity is one."""
+    if not (is_real(value) and value > 0):
+        raise ValueError(f"{name} must be seconds above 0; got {value!r}")
+    return float(value)
+
+
 def is_whole(value: Any) -> bool:
     """Whether a value is a whole number; truth values and time spans are not.
 

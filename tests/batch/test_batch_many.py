@@ -150,6 +150,8 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
         ({"precision": "half"}, ValueError, "precision must be one of 'float32', 'float64'"),
         ({"views": "some"}, ValueError, "views must be"),
         ({"timeout": 1.0}, ValueError, "needs a process with the model that can be ended: engine='serial'"),
+        ({"timeout": "1 s"}, ValueError, "timeout must be seconds above 0; got '1 s'"),
+        ({"patience": 0}, ValueError, "patience must be seconds above 0; got 0"),
         ({"shard_size": -1}, ValueError, "shard_size must be a whole number of at least 1"),
     ):
         with pytest.raises(error, match=said):

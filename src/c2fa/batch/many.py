@@ -11,7 +11,7 @@ from os import PathLike
 from typing import Any, Literal, TypeAlias
 
 from c2fa import engines
-from c2fa._system import at_least, check_word
+from c2fa._system import at_least, check_word, seconds
 from c2fa.asking.masking import Masker
 from c2fa.asking.model import Model, Shell
 from c2fa.batch.records import Precision, Views, arrow
@@ -222,10 +222,11 @@ def many(
         )
     check_word("precision", precision, ("float32", "float64"))
     check_word("views", views, ("auto", "all", "none"))
-    if timeout is not None and (engine == "serial" or here or not timeout > 0):
+    patience, timeout = seconds("patience", patience), None if timeout is None else seconds("timeout", timeout)
+    if timeout is not None and (engine == "serial" or here):
         raise ValueError(
-            f"timeout must be seconds above 0, and needs a process with the model that can be ended: "
-            f"engine={engine!r}, models={'here' if here else models!r}, timeout={timeout!r}"
+            f"timeout={timeout!r} needs a process with the model that can be ended: engine={engine!r}, "
+            f"models={'here' if here else models!r}"
         )
     make: Any = _portable(explainer, model, travels=served > 0 or on is not engines.serial)
     lesson = Lesson.of(learn, budget_after)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from c2fa._system import Signals, at_least, did_you_mean
+from c2fa._system import Signals, at_least, did_you_mean, seconds
 from c2fa.asking.model import describe
 from c2fa.batch.isolation import AGAIN, UNANSWERED, Health, Isolation, NoAnswerError, Report, in_words
 from c2fa.batch.many import Recipe, many
@@ -73,7 +73,8 @@ def in_memory(
             f"{name}={value!r} goes with a folder, in which workers leave what is finished: many(inputs, 'explained/', "
             f"{name}={value!r}). Without one the model stays in this process"
         )
-    settings = Settings(batch_size, at_least("in_flight", in_flight, 1), at_least("tries", tries, 1), patience)
+    at_once, tries = at_least("in_flight", in_flight, 1), at_least("tries", tries, 1)
+    settings = Settings(batch_size, at_once, tries, seconds("patience", patience))
     taken = source(inputs, column, key)
     begin = time.monotonic()
     wanted = explainer.progress if progress is None else progress
