@@ -129,7 +129,8 @@ class Explainer:
     ) -> None:
         if isinstance(model, Array | Bag | Custom | Default | ImageBag | Tabular | Text | TimeSeries):
             raise TypeError(f"the model comes first and the masker second: Explainer(model, {type(model).__name__}(…))")
-        model, masker = wrap(model), Default() if masker is None else masker
+        model = wrap(model)
+        masker = Default() if masker is None else masker
         check_takes_one(
             "masker", masker, "c2fa.maskers.Text()", "the input; c2fa.maskers.Custom takes one of (x, masks, level)"
         )
