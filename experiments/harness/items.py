@@ -19,15 +19,15 @@ Bools = npt.NDArray[np.bool_]
 class Item:
     """An input: its number among the network's inputs, its tree, its truth, who is neighbours.
 
-    The number and the tree alone, what is shown of it, decide on its masks: weights of neighbours differ from machine
-    to machine in the last bit.
+    The number and the tree alone decide on its masks, not what is neither shown nor compared: weights of neighbours
+    differ from machine to machine in the last bit.
     """
 
     number: int
     owner: npt.NDArray[np.intp]
-    truth: Any = field(default=None, repr=False)
-    graph: Graph | None = field(default=None, repr=False)
-    smooth_by_default: bool = field(default=False, repr=False)
+    truth: Any = field(default=None, repr=False, compare=False)
+    graph: Graph | None = field(default=None, repr=False, compare=False)
+    smooth_by_default: bool = field(default=False, repr=False, compare=False)
 
 
 @dataclass(frozen=True, eq=False)
