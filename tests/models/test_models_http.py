@@ -18,6 +18,7 @@ import warnings
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from email.utils import format_datetime
 from pathlib import Path
 
@@ -103,6 +104,15 @@ def test_what_is_missing_in_a_frame_is_null():
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame({"a": pd.array([1, None], dtype="Int64"), "b": [pd.Timestamp("2024-02-03"), pd.NaT]})
     assert WireRows.of(frame).columns == {"a": [1, None], "b": ["2024-02-03T00:00:00", None]}
+
+
+def test_cells_are_what_json_has_or_are_refused():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"price": [Decimal("1.5"), Decimal("2")], "tags": [["a"], {"b": 1}]})
+    assert WireRows.of(frame).columns == {"price": [1.5, 2.0], "tags": [["a"], {"b": 1}]}
+    for cell in (b"x", pd.Timedelta("1 day"), {1, 2}):
+        with pytest.raises(TypeError, match=rf"column 'late' holds {type(cell).__name__}: wrap it"):
+            WireRows.of([{"late": cell}])
 
 
 def test_mlflow_reads_named_columns_and_refuses_labels():

@@ -9,8 +9,9 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, TypeVar
 
 import httpx2
@@ -283,14 +284,14 @@ class WireRows:
     def of(cls, batch: Any) -> WireRows:
         """The rows of a list of texts, an array, a tensor, a frame, or a list of records or vectors."""
         if is_frame(batch):
-            return cls(columns={str(name): _plain(batch[name]) for name in batch.columns})
+            return cls(columns={str(name): _plain(name, batch[name]) for name in batch.columns})
         if isinstance(batch, np.ndarray) or is_tensor(batch):
             return cls._of_array(host_array(batch))
         rows = list(batch)
         if rows and all(isinstance(row, str) for row in rows):
             return cls(texts=tuple(rows))
         if rows and all(isinstance(row, Mapping) for row in rows):
-            return cls(columns={str(name): _plain([row[name] for row in rows]) for name in rows[0]})
+            return cls(columns={str(name): _plain(name, [row[name] for row in rows]) for name in rows[0]})
         try:
             return cls._of_array(np.asarray([host_array(row) if is_tensor(row) else row for row in rows]))
         except ValueError:
@@ -351,8 +352,21 @@ def _digest(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=16).digest()
 
 
-def _plain(column: Any) -> list[Any]:
-    """Return the values of a column as Python's own types, with None for missing ones and infinities."""
-    values = (v.item() if isinstance(v, np.generic) else v for v in column)
-    finite = (None if is_missing(v) or v in (np.inf, -np.inf) else v for v in values)
-    return [v.isoformat() if isinstance(v, datetime.date | datetime.time) else v for v in finite]
+def _plain(name: Any, column: Iterable[Any]) -> list[Any]:
+    """Return the values of a column as JSON has them, with None for missing ones and infinities."""
+    plain: list[Any] = []
+    for value in column:
+        own = value.item() if isinstance(value, np.generic) else value
+        if is_missing(own) or own in (np.inf, -np.inf):
+            own = None
+        elif isinstance(own, datetime.date | datetime.time):
+            own = own.isoformat()
+        elif isinstance(own, Decimal):
+            own = float(own)
+        elif not isinstance(own, str | int | float | list | tuple | Mapping):
+            raise TypeError(
+                f"a model behind HTTP takes numbers, texts and dates, and column {name!r} holds "
+                f"{type(own).__name__}: wrap it in a function that turns the column into one of these"
+            )
+        plain.append(own)
+    return plain
