@@ -90,11 +90,15 @@ class Settings:
         prices = (self.price_per_row, *self.token_prices)
         if len(prices) != 3 or not all(is_real(price) and 0 <= price < math.inf for price in prices):
             raise ValueError(f"prices must be numbers of at least 0, and those of tokens one or two; got {prices}")
-        if self.auth_env is not None and not re.fullmatch(r"[A-Z_][A-Z0-9_]*", self.auth_env):
+        named = isinstance(self.auth_env, str) and re.fullmatch(r"[A-Z_][A-Z0-9_]*", self.auth_env)
+        if self.auth_env is not None and not named:
             raise ValueError(
                 "auth_env takes the name of an environment variable in capitals, such as 'API_TOKEN', "
                 "not the secret itself (what was given is not shown)"
             )
+        texts = [*self.headers, *self.headers.values()] if isinstance(self.headers, Mapping) else [None]
+        if not all(isinstance(text, str) for text in texts):
+            raise ValueError("headers must be a dict of texts, as {'X-Team': 'search'} (what was given is not shown)")
         for name in self.headers:
             if re.search(r"auth|token|key|secret|cookie|password", name, re.IGNORECASE):
                 raise ValueError(
