@@ -62,10 +62,9 @@ class Picture:
     baseline: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
-        values = host_array(self.values)
-        arrays = {"labels": host_array(self.labels), "baseline": host_array(self.baseline)}
-        nothing = np.empty((0, 0, 3), dtype=np.uint8)
-        return {"original": values, "values": values, "channel": self.channel, "rgb": nothing, **arrays}
+        values, nothing = host_array(self.values), np.empty((0, 0, 3), dtype=np.uint8)
+        own = {"channel": self.channel, "labels": self.labels, "baseline": self.baseline}
+        return {"original": values, "values": values, "rgb": nothing, **own}
 
     @property
     def size(self) -> tuple[int, int]:
@@ -88,15 +87,6 @@ class Picture:
         pixel = baseline.take([0], axis=self._sides[0]).take([0], axis=self._sides[1])
         baseline = np.ascontiguousarray(pixel if (baseline == pixel).all() else baseline)
         self.baseline = baseline.astype(host_array(self.values).dtype)
-        if self.is_tensor:
-            moved = self.on(self.values.device)
-            self.labels, self.baseline = moved.labels, moved.baseline
-
-    def on(self, device: Any) -> Picture:
-        """The image with its labels and its baseline as tensors on a device."""
-        values = _to_device(self.values, device)
-        baseline = _to_device(self.baseline, device).to(values.dtype)
-        return Picture(values, values, self.channel, self.rgb, _to_device(self.labels, device), baseline)
 
     @functools.cached_property
     def _on_host(self) -> tuple[npt.NDArray[Any], IntArray]:
@@ -121,34 +111,8 @@ class Picture:
         """Whether the original is an array or a tensor."""
         return self.values is self.original or self.is_tensor
 
-    def empty(self, rows: int, images: int) -> Any:
-        """An uninitialised batch, (rows, images, ...), of images like this one."""
-        shape = (rows, images, *self.values.shape)
-        return self.values.new_empty(shape) if self.is_tensor else np.empty(shape, dtype=self.values.dtype)
-
-    def paint(self, masks: BoolArray, out: Any) -> None:
-        """Write the image under each row of masks, (n, segments), into out, (n, ...), whose rows are contiguous."""
-        if self.is_tensor:
-            import torch
-
-            labels, shape = self.labels.long(), self.values.shape
-            for axis, length in enumerate(self.size):
-                if labels.shape[axis] != length:
-                    labels = labels.index_select(axis, _to_device(block_of(length, labels.shape[axis]), labels.device))
-            if self.channel is not None:
-                labels = labels.unsqueeze(self.channel)
-            # A GPU takes as long for one byte as for eight: what is kept is chosen bit by bit, eight bytes at a time.
-            size = self.values.element_size()
-            bits = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[size]
-            word = torch.int64 if size * shape.numel() % 8 == 0 else bits
-            all_bits = _to_device(masks, labels.device).to(bits).neg()
-            kept = all_bits[:, labels.expand(shape).flatten()].view(word)
-            values, baseline = (
-                some.expand(shape).flatten().contiguous().view(bits) for some in (self.values, self.baseline)
-            )
-            apart = (values ^ baseline).view(word)  # of an image that begins anywhere in its memory
-            torch.bitwise_xor(kept.bitwise_and_(apart), baseline.view(word), out=out.flatten(1).view(word))
-            return
+    def paint(self, masks: BoolArray, out: npt.NDArray[Any]) -> None:
+        """Write the image of an array under each row of masks, (n, segments), into out, (n, ...)."""
         baseline, entries = self._on_host
         for row, target in zip(masks, out, strict=True):
             np.copyto(target, baseline)
@@ -158,18 +122,68 @@ class Picture:
         """The image under one mask, in the original's type; the original itself where nothing is masked."""
         if mask.all():
             return self.original
-        out = self.empty(1, 1)[0]
-        self.paint(mask[None], out)
+        if self.is_tensor:
+            return Placed.of([self], self.values.device)(mask[None])[0, 0]
+        out = np.empty_like(self.values)
+        self.paint(mask[None], out[None])
         if is_pil(self.original):
             from PIL import Image
 
-            return Image.fromarray(out[0])
-        return out[0]
+            return Image.fromarray(out)
+        return out
 
 
-def _to_device(array: Any, device: Any) -> Any:
-    """An array, or a tensor, as a tensor on a device."""
-    return array.to(device) if is_tensor(array) else on_device(array, device)
+_BITS = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}  # torch's integers by the bytes of an entry
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """Images of one shape and type on a device, where they are painted under masks of all their segments.
+
+    A GPU takes as long for one byte as for eight: what is kept is chosen bit by bit, eight bytes at a time. Rows show
+    the baseline, in which the bits that are ``apart`` change where a segment is kept.
+    """
+
+    shape: tuple[int, ...]  # of a row: (images, ...)
+    dtype: Any
+    segment: Any  # the number of each entry's segment
+    baseline: Any
+    apart: Any
+
+    @classmethod
+    def of(cls, images: Sequence[Picture], device: Any) -> Placed:
+        import torch
+
+        first = images[0]
+        if first.is_tensor:
+            values = torch.stack([image.values.to(device) for image in images])
+        else:
+            values = on_device(np.stack([image.values for image in images]), device)
+        shape = tuple(values.shape)
+        counts = [int(image.labels.max()) + 1 for image in images]
+        begins = (np.cumsum(counts) - counts).reshape(-1, 1, 1)
+        labels = on_device((np.stack([image.labels for image in images]) + begins).astype(np.int32), device)
+        for axis, length in enumerate(first.size, start=1):
+            if labels.shape[axis] != length:
+                blocks = on_device(block_of(length, labels.shape[axis]), device)
+                labels = labels.index_select(axis, blocks)
+        if first.channel is not None:
+            labels = labels.unsqueeze(1 if first.channel == 0 else -1)
+        baselines = np.stack(np.broadcast_arrays(*[image.baseline for image in images]))
+        baseline = on_device(baselines, device).to(values.dtype).expand(shape).contiguous()
+        bits = _BITS[values.element_size()]
+        word = torch.int64 if values.nbytes % 8 == 0 else getattr(torch, bits)
+        flat, same = (tensor.contiguous().flatten().view(word) for tensor in (values, baseline))
+        return cls(shape, values.dtype, labels.expand(shape).flatten(), same, flat ^ same)
+
+    def __call__(self, masks: BoolArray) -> Any:
+        """The images under each row of masks, (n, images, ...)."""
+        import torch
+
+        bits = getattr(torch, _BITS[self.dtype.itemsize])
+        all_bits = on_device(masks, self.segment.device).to(bits).neg()
+        kept = all_bits.index_select(1, self.segment).view(self.apart.dtype)
+        return kept.bitwise_and_(self.apart).bitwise_xor_(self.baseline).view(self.dtype).view(-1, *self.shape)
 
 
 def is_pil(x: Any) -> bool:

@@ -14,7 +14,7 @@ from c2fa import views
 from c2fa._system import host_array, is_tensor
 from c2fa.asking.masking import Masked
 from c2fa.graph import Graph, disjoint_union
-from c2fa.maskers._pictures import LazyBatch, Picture, is_path, is_pil, picture, read_image
+from c2fa.maskers._pictures import LazyBatch, Picture, Placed, is_path, is_pil, picture, read_image
 from c2fa.maskers._segmenting import label_maps, looks, places, superpixel_graph
 from c2fa.maskers.arrays import left_in_bag
 from c2fa.structure import BoolArray, IntArray, Structure
@@ -210,7 +210,7 @@ class _MaskedImages:
     """Turns masks into a batch of images if the input is a single one, else of bags.
 
     ``by_level`` is the paper's way to remove images: masks of images remove them, masks of super-pixels never do.
-    Images that are ``placed`` are tensors on a model's device, as rows of them are: one, or one for each bag of a few.
+    Of images that are ``placed`` on a model's device, rows are one tensor there, or one for each bag that lost some.
     """
 
     images: list[Picture]
@@ -219,7 +219,7 @@ class _MaskedImages:
     single: bool
     removes: bool
     by_level: bool = False
-    placed: bool = False
+    placed: Placed | None = None
 
     @property
     def stacks(self) -> bool:
@@ -228,23 +228,28 @@ class _MaskedImages:
         return len(kinds) == 1
 
     def on(self, device: Any) -> _MaskedImages:
-        return replace(self, images=[image.on(device) for image in self.images], placed=True)
+        return replace(self, placed=Placed.of(self.images, device))
 
     def __call__(self, masks: BoolArray, level: int) -> Any:
         images, leaves = self.images, self.structure.expand(masks, level)
-        segments = np.split(leaves, np.cumsum(self.counts)[:-1], axis=1)
         left = np.ones((len(leaves), len(images)), dtype=np.bool_)
         if self.removes and not (self.by_level and self.structure.level(level) > 0):
             left = left_in_bag(leaves, self.structure)
-        if self.placed or (not self.removes and images[0].is_plain and self.stacks):
-            batch = images[0].empty(len(leaves), len(images))
-            for j, image in enumerate(images):
-                image.paint(segments[j], batch[:, j])
+        if self.placed is not None:
+            rows = self.placed(leaves)
             if self.single or left.all():
-                return batch[:, 0] if self.single else batch
+                return rows[:, 0] if self.single else rows
             import torch
 
-            return [torch.stack([bag[j] for j in np.flatnonzero(row)]) for bag, row in zip(batch, left, strict=True)]
+            return [torch.stack([bag[j] for j in np.flatnonzero(row)]) for bag, row in zip(rows, left, strict=True)]
+        segments = np.split(leaves, np.cumsum(self.counts)[:-1], axis=1)
+        if not self.removes and images[0].is_plain and self.stacks:
+            if images[0].is_tensor:
+                return self.on(images[0].values.device)(masks, level)
+            batch = np.empty((len(leaves), len(images), *images[0].values.shape), dtype=images[0].values.dtype)
+            for j, image in enumerate(images):
+                image.paint(segments[j], batch[:, j])
+            return batch[:, 0] if self.single else batch
         if self.single:
             return LazyBatch(len(leaves), lambda i: images[0].shown(leaves[i]))
         return LazyBatch(len(leaves), lambda i: [images[j].shown(segments[j][i]) for j in np.flatnonzero(left[i])])
