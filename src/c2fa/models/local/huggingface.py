@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +29,8 @@ from c2fa.models.local.torch import (
     to_host,
     weights_hash,
 )
+
+LEAST_CUT = 256  # rows of a batch that is not cut any more: a GPU takes about as long for fewer
 
 
 class Pretrained:
@@ -188,16 +190,26 @@ class HuggingFace(Pretrained):
                 "token_type_ids": self.tokenizer.pad_token_type_id,
             }
             columns = token_rows(tables, masks, width, filler, self._left, self.device)
-            cuts = np.array_split(order, -(-len(order) // self.batch))
-            outputs = [self._outputs(columns, lengths, index) for index in cuts]
+            outputs = [self._outputs(columns, lengths, index) for index in self._batches(order)]
             answers = to_host(torch.cat(outputs))
         return lambda: restored(order, answers())
+
+    def _batches(self, order: Any) -> Iterator[Any]:
+        """Whole batches; where they are recorded, also halves of them and so on, as few shapes need few recordings."""
+        size = self.batch
+        while len(order):
+            if self._graphs.records and len(order) < size and size > LEAST_CUT:
+                size //= 2
+                continue
+            yield order[:size]
+            order = order[size:]
 
     def _outputs(self, columns: Mapping[str, torch.Tensor], lengths: Any, index: Any) -> torch.Tensor:
         """The outputs of some rows, which are cut to the longest of them."""
         rows = len(index)
-        if self._graphs.records:  # fewer shapes need fewer recordings
-            index = np.pad(index, (0, -rows % max(self.batch // 8, 1)), mode="edge")
+        if self._graphs.records:
+            step = 1 << max((rows - 1).bit_length() - 4, 0)
+            index = np.pad(index, (0, -rows % step), mode="edge")
         own = lengths[index]
         width = self._width(int(own.max()))
         kept = slice(-width, None) if self._left else slice(width)
@@ -207,7 +219,8 @@ class HuggingFace(Pretrained):
             place = torch.arange(width, device=self.device)
             size = on_device(own, self.device)[:, None]
             inputs["attention_mask"] = ((place >= width - size) if self._left else (place < size)).long()
-        with nullcontext() if self._graphs.records else without_plans:
+        comes_often = self._graphs.records and rows in (self.batch, self.batch // 2)
+        with nullcontext() if comes_often else without_plans:
             return self._graphs(inputs)[:rows]
 
     def _width(self, longest: int) -> int:
