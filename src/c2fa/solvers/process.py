@@ -37,6 +37,7 @@ from c2fa.solvers.scales import Scales, maximise
 from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
 
 ORDERS = (2.0, 10.0)  # how many leaves usually act together: there are interactions of few, and of many
+USUAL_INTERACTIONS = (0.1, 1.0)  # of their strengths as shares of the variance: median, standard deviation of the log
 ROUNDING = 1e-9  # of the outputs' variance: what keeps a system solvable
 
 
@@ -264,8 +265,9 @@ def fitted(observed: Observed) -> list[Process]:
         signs = observed.x if smooth is None else smooth(observed.x)
         energy = 0.25 * float(np.vdot(signs, signs)) / len(signs)
         base = float(np.log(0.5 / max(energy, TINY)))  # leaves are first thought to explain half of the variance
-        scales = Scales.initial((np.zeros(s.leaves, dtype=np.intp), *owners), base, kinds, sizes=game.sizes)
-        best = maximise(scales, functools.partial(_evaluate, observed, signs), rounds=3, stride=1.2)
+        own = (np.zeros(s.leaves, dtype=np.intp), *owners)
+        scales = Scales.initial(own, base, kinds, sizes=game.sizes, usual_noise=USUAL_INTERACTIONS)
+        best = maximise(scales, functools.partial(_evaluate, observed, signs), rounds=3, stride=1.2, further=10.0)
         found.append(Process(observed, signs, smooth, best.scales, best.fit))
     return found
 

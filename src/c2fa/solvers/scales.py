@@ -38,8 +38,8 @@ from c2fa.structure import FloatArray, IntArray
 
 _TOL = 0.05  # stop when no logarithm of a scale moves by more
 BASE_SD = 2.0  # of the logarithm of the leaves' common variance
-_NOISE, _NOISE_SD = 0.1, 3.0  # of the levels' common noise: median, as a share of the outputs' variance, and log sd
-_LOG_NOISE = float(np.log(_NOISE))
+_NOISE = 0.1  # where the search for the noises begins, as a share of the outputs' variance
+LEVELS_NOISE = (0.1, 3.0)  # of what levels' noises have in common: median, and standard deviation of the logarithm
 _MIN_NOISE = 1e-9  # as a share of the outputs' variance
 _USUAL_SPREAD, _SPREAD_DOF = 0.3, 2.0  # its prior: scaled inverse chi-squared
 _TAILS = np.array([2.0, 4.0, 8.0, 16.0, 64.0])  # 64 is as good as normal
@@ -57,6 +57,7 @@ class Scales:
     own: FloatArray  # of each leaf the factor of its own
     common: float  # of the noises: what the levels have in common
     offsets: FloatArray  # and each of them apart from it
+    usual_noise: tuple[float, float]  # of what the noises have in common: median, standard deviation of the log
     spreads: tuple[float, ...]  # of each of the groups the standard deviation of its prior
     tail: float  # the degrees of freedom of a leaf's value within its part
 
@@ -68,6 +69,7 @@ class Scales:
         noises: int,
         tail: float = USUAL_TAIL,
         sizes: Sequence[float] | FloatArray | None = None,
+        usual_noise: tuple[float, float] = LEVELS_NOISE,
     ) -> Scales:
         """Where the priors are centred, and the search begins; ``noises`` is how many kinds of noise there are."""
         logs = np.zeros(len(owners[0])) if sizes is None else np.log(sizes)
@@ -78,8 +80,9 @@ class Scales:
             sizes=logs - logs.mean(),
             groups=(np.array([base]), *parts),
             own=np.ones(len(owners[0])),
-            common=_LOG_NOISE,
+            common=float(np.log(_NOISE)),
             offsets=np.zeros(noises),
+            usual_noise=usual_noise,
             spreads=(BASE_SD, *(1.0,) * len(parts)),
             tail=tail,
         )
@@ -104,7 +107,7 @@ class Scales:
     @property
     def log_prior(self) -> float:
         """The density of the scales given the spreads and the tail, up to a constant."""
-        total: float = ((self.common - _LOG_NOISE) / _NOISE_SD) ** 2
+        total: float = (self._noise_away / self.usual_noise[1]) ** 2
         if len(self.offsets) > 1:
             total += 2.0 * float(np.log1p(self.offsets * self.offsets).sum())
         for away, spread in zip(self._away, self.spreads, strict=True):
@@ -114,6 +117,10 @@ class Scales:
         return -0.5 * total
 
     @property
+    def _noise_away(self) -> float:
+        return self.common - float(np.log(self.usual_noise[0]))
+
+    @property
     def _away(self) -> tuple[FloatArray, ...]:
         """How far each group is from where its prior is centred."""
         return (self.groups[0] - self.base, *self.groups[1:])
@@ -121,7 +128,7 @@ class Scales:
     def moved(self, fit: Fit) -> Scales:
         """Every scale where it would balance if the fit stayed as it is, one kind after the other."""
         rss, dof = fit.scaled_rss, fit.residual_dof
-        step = float(_balance(rss.sum(), dof.sum(), self.common - _LOG_NOISE, _NOISE_SD))
+        step = float(_balance(rss.sum(), dof.sum(), self._noise_away, self.usual_noise[1]))
         common, offsets = self.common + step, self.offsets
         if len(offsets) > 1:
             cauchy = np.sqrt((1.0 + offsets * offsets) / 2.0)  # the normal that has the same slope here
@@ -219,20 +226,24 @@ def maximise(
     tail: float | None = None,
     tolerance: float = _TOL,
     stride: float = 1.0,
+    further: float = np.inf,
 ) -> Maximum[FitT]:
     """From given scales to those that maximise evidence times prior; a tail of None is estimated with them.
 
     A stride above 1 goes beyond where scales would balance, as they usually do further on: a few rounds come nearer.
+    While a round gains more of the logarithm than ``further``, as where models are all but linear, up to twice as many
+    are made.
     """
     fit = evaluate(scales.variances, scales.noises)
     taken = 0
-    for taken in range(1, 1 + rounds):
+    for taken in range(1, 1 + 2 * rounds):
         better = _step(evaluate, scales, fit, stride)
         if better is None:
             break
-        before, (scales, fit) = scales, better
-        scales = scales.with_priors_of(fit, tail)
-        if scales.distance(before) < tolerance:
+        before, (scales, seen) = scales, better
+        gain = seen.log_evidence + scales.log_prior - fit.log_evidence - before.log_prior
+        fit, scales = seen, scales.with_priors_of(seen, tail)
+        if scales.distance(before) < tolerance or (taken >= rounds and gain <= further):
             break
     return Maximum(scales, fit, taken)
 

@@ -38,8 +38,7 @@ class CausalLM(Reader):
         As for `c2fa.models.Torch`.
     batch, batch_tokens
         The most rows (by default 8, and 128 on a GPU) and tokens in one call of the model: by default 32,768, and up to
-        four times as many of a model so small that a GPU computes them as fast as a call is started. Fewer take less
-        memory.
+        131,072 of a model so small that a GPU computes 32,768 as fast as a call is started. Fewer take less memory.
     max_new_tokens
         Where an answer that ``generate`` writes is cut, in tokens.
     template_options
@@ -89,7 +88,7 @@ class CausalLM(Reader):
         self._head = head if isinstance(head, torch.nn.Module) else None  # some models do not say what makes logits
         self._parameters = sum(p.numel() for p in self.model.parameters())
         self.max_new_tokens = max_new_tokens
-        self.batch_tokens = batch_tokens or min(max(2**15, int(8 * self._starting)), 2**17)
+        self.batch_tokens = batch_tokens or min(max(2**15, int(4 * self._starting)), 2**17)
         self._background = Background(self.device)
         self._written = self._cut = 0
 
@@ -97,11 +96,6 @@ class CausalLM(Reader):
     def name(self) -> str:
         """The model's class with a hash of its weights, its vocabulary and how it is run."""
         return self._named("hf-lm", str(self.autocast), self._lead)
-
-    @property
-    def batch_size(self) -> int:
-        """How many rows to send at a time: several batches; on a GPU two, which it computes while others are sent."""
-        return (2 if self.device.type == "cuda" else 4) * self.batch
 
     @property
     def window(self) -> int | None:
