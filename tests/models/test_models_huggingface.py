@@ -77,6 +77,31 @@ def one_by_one(model, tokenizer, rows):
     return np.stack(found)
 
 
+def test_batches_that_are_recorded_come_in_few_sizes_and_answer_the_same(bert, monkeypatch):
+    class Recorded:
+        records = True
+
+        def __init__(self, network):
+            self.network, self.rows = network, []
+
+        def __call__(self, inputs):
+            self.rows.append(len(inputs["input_ids"]))
+            return self.network(inputs)
+
+    rng = np.random.default_rng(0)
+    texts = [" ".join(rng.choice(["film", "good", "bad", "plot"], rng.integers(1, 40))) for _ in range(183)]
+    model = HuggingFace(*bert, batch=64)
+    expected = model(texts)
+    monkeypatch.setattr("c2fa.models.local.huggingface.LEAST_CUT", 8)
+    model._graphs = Recorded(model._graphs.network)
+    np.testing.assert_allclose(model(texts), expected, atol=1e-5)
+    assert model._graphs.rows == [64, 64, 32, 16, 7]
+    model._graphs.rows.clear()
+    monkeypatch.setattr("c2fa.models.local.huggingface.LEAST_CUT", 64)
+    np.testing.assert_allclose(model(texts), expected, atol=1e-5)
+    assert model._graphs.rows == [64, 64, 56]  # one of them fills up the last
+
+
 def test_bert_in_sorted_padded_batches_answers_as_one_by_one(bert):
     model = HuggingFace(*bert, batch=2)
     np.testing.assert_allclose(model(TEXTS), one_by_one(*bert, TEXTS), atol=1e-5)
