@@ -133,9 +133,6 @@ class Picture:
         return out
 
 
-_BITS = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}  # torch's integers by the bytes of an entry
-
-
 @dataclass(frozen=True, eq=False)
 class Placed:
     """Images of one shape and type on a device, where they are painted under masks of all their segments.
@@ -171,19 +168,22 @@ class Placed:
             labels = labels.unsqueeze(1 if first.channel == 0 else -1)
         baselines = np.stack(np.broadcast_arrays(*[image.baseline for image in images]))
         baseline = on_device(baselines, device).to(values.dtype).expand(shape).contiguous()
-        bits = _BITS[values.element_size()]
-        word = torch.int64 if values.nbytes % 8 == 0 else getattr(torch, bits)
+        word = torch.int64 if values.nbytes % 8 == 0 else _bits(values.dtype)
         flat, same = (tensor.contiguous().flatten().view(word) for tensor in (values, baseline))
         return cls(shape, values.dtype, labels.expand(shape).flatten(), same, flat ^ same)
 
     def __call__(self, masks: BoolArray) -> Any:
         """The images under each row of masks, (n, images, ...)."""
-        import torch
-
-        bits = getattr(torch, _BITS[self.dtype.itemsize])
-        all_bits = on_device(masks, self.segment.device).to(bits).neg()
+        all_bits = on_device(masks, self.segment.device).to(_bits(self.dtype)).neg()
         kept = all_bits.index_select(1, self.segment).view(self.apart.dtype)
         return kept.bitwise_and_(self.apart).bitwise_xor_(self.baseline).view(self.dtype).view(-1, *self.shape)
+
+
+def _bits(dtype: Any) -> Any:
+    """The integers of as many bytes."""
+    import torch
+
+    return {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
 
 
 def is_pil(x: Any) -> bool:
