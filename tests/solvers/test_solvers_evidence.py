@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -235,6 +236,18 @@ def test_no_step_lowers_the_evidence(seed, rows, noise, size):
         before, after = (log_posterior(problem, unit, data.weights, one) for one in (scales, there))
         assert after >= before - 1e-6 * max(1.0, abs(before))
         scales, fit = there.with_priors_of(seen, None), seen
+
+
+@pytest.mark.parametrize(("gain", "further", "rounds"), [(100.0, 10.0, 6), (5.0, 10.0, 3), (100.0, np.inf, 3)])
+def test_a_search_goes_on_while_rounds_gain_a_lot(gain, further, rounds):
+    start = scaling.Scales.initial((np.zeros(4, dtype=np.intp),), 0.0, 2)
+    heights = itertools.count(0.0, gain)
+
+    def evaluate(variances, noises):
+        """Whatever the scales are, the rows ask for more noise, and like it."""
+        return evidence.Fit(next(heights), np.zeros(4), np.zeros(4), np.ones(2), np.full(2, 10.0))
+
+    assert scaling.maximise(start, evaluate, rounds=3, further=further).rounds == rounds
 
 
 @pytest.mark.parametrize("rows", [(12, 40), (12, 60), (12, 90)], ids=["fewer", "as many", "more"])
