@@ -37,7 +37,9 @@ from c2fa.solvers.scales import Scales, maximise
 from c2fa.structure import BoolArray, FloatArray, IntArray, Structure
 
 ORDERS = (2.0, 10.0)  # how many leaves usually act together: there are interactions of few, and of many
-USUAL_INTERACTIONS = (0.1, 1.0)  # of their strengths as shares of the variance: median, standard deviation of the log
+# How strong interactions usually are, as shares of the variance, and the standard deviation of the logarithm. With
+# fewer rows than leaves, or where neighbours are alike, what is not explained yet is more often due to leaves.
+USUAL_INTERACTIONS, USUAL_BESIDE_FEW_ROWS, INTERACTIONS_SD = 0.3, 0.1, 1.0
 ROUNDING = 1e-9  # of the outputs' variance: what keeps a system solvable
 
 
@@ -266,7 +268,9 @@ def fitted(observed: Observed) -> list[Process]:
         energy = 0.25 * float(np.vdot(signs, signs)) / len(signs)
         base = float(np.log(0.5 / max(energy, TINY)))  # leaves are first thought to explain half of the variance
         own = (np.zeros(s.leaves, dtype=np.intp), *owners)
-        scales = Scales.initial(own, base, kinds, sizes=game.sizes, usual_noise=USUAL_INTERACTIONS)
+        enough = smooth is None and len(game.masks) >= s.leaves
+        usual = USUAL_INTERACTIONS if enough else USUAL_BESIDE_FEW_ROWS
+        scales = Scales.initial(own, base, kinds, sizes=game.sizes, usual_noise=(usual, INTERACTIONS_SD))
         best = maximise(scales, functools.partial(_evaluate, observed, signs), rounds=3, stride=1.2, further=10.0)
         found.append(Process(observed, signs, smooth, best.scales, best.fit))
     return found
