@@ -207,7 +207,7 @@ class HuggingFace(Pretrained):
     def _outputs(self, columns: Mapping[str, torch.Tensor], lengths: Any, index: Any) -> torch.Tensor:
         """The outputs of some rows, which are cut to the longest of them."""
         rows = len(index)
-        if self._graphs.records:
+        if self._graphs.records:  # a rest is filled up by an eighth at most, also for the sake of few shapes
             step = 1 << max((rows - 1).bit_length() - 4, 0)
             index = np.pad(index, (0, -rows % step), mode="edge")
         own = lengths[index]
