@@ -96,6 +96,11 @@ class Picture:
         baseline = np.ascontiguousarray(np.broadcast_to(self.baseline, self.values.shape))
         return baseline, self._from_last(labels).astype(np.intp)
 
+    @functools.cached_property
+    def _in_place(self) -> Placed:
+        """The image of a tensor, painted where it is."""
+        return Placed.of([self], self.values.device)
+
     @property
     def _sides(self) -> tuple[int, int]:
         return (1, 2) if self.channel == 0 else (0, 1)
@@ -123,7 +128,7 @@ class Picture:
         if mask.all():
             return self.original
         if self.is_tensor:
-            return Placed.of([self], self.values.device)(mask[None])[0, 0]
+            return self._in_place(mask[None])[0, 0]
         out = np.empty_like(self.values)
         self.paint(mask[None], out[None])
         if is_pil(self.original):

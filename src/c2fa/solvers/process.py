@@ -267,10 +267,10 @@ def fitted(observed: Observed) -> list[Process]:
         signs = observed.x if smooth is None else smooth(observed.x)
         energy = 0.25 * float(np.vdot(signs, signs)) / len(signs)
         base = float(np.log(0.5 / max(energy, TINY)))  # leaves are first thought to explain half of the variance
-        own = (np.zeros(s.leaves, dtype=np.intp), *owners)
+        groups = (np.zeros(s.leaves, dtype=np.intp), *owners)
         enough = smooth is None and len(game.masks) >= s.leaves
         usual = USUAL_INTERACTIONS if enough else USUAL_BESIDE_FEW_ROWS
-        scales = Scales.initial(own, base, kinds, sizes=game.sizes, usual_noise=(usual, INTERACTIONS_SD))
+        scales = Scales.initial(groups, base, kinds, sizes=game.sizes, usual_noise=(usual, INTERACTIONS_SD))
         best = maximise(scales, functools.partial(_evaluate, observed, signs), rounds=3, stride=1.2, further=10.0)
         found.append(Process(observed, signs, smooth, best.scales, best.fit))
     return found

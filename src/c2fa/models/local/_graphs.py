@@ -80,9 +80,8 @@ class Graphs:
                     return outputs
                 reason = "its recording gives other outputs"
                 self._tries = 0
-            self._recorded.pop(shape, None)
+            self._forget()  # also the pool of memory, into which a recording that failed may be stuck
             if not self._tries:
-                self._forget()
                 warnings.warn(f"the network goes on without CUDA graphs, which is slower ({reason})", stacklevel=2)
             return self.network(inputs) if expected is None else expected
 
