@@ -200,7 +200,7 @@ def flags() -> argparse.ArgumentParser:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float16", help="of the weights on a GPU; bfloat16 rounds more coarsely")
     parser.add_argument("--batch", type=int, default=None, help="the most rows in one call of the network")
-    parser.add_argument("--tokens", type=int, help="the most tokens in one call of the network")
+    parser.add_argument("--tokens", type=int, default=2**15, help="the most tokens in one call of the network")
     parser.add_argument("--families", type=_words, default=("qed", "nq5", "nq10"))
     parser.add_argument("--items", type=int, default=70, help="of each family")
     parser.add_argument("--half", choices=HALVES, default="second")

@@ -37,8 +37,7 @@ class CausalLM(Reader):
     device, autocast
         As for `c2fa.models.Torch`.
     batch, batch_tokens
-        The most rows (by default 8, and 128 on a GPU) and tokens in one call of the model: by default 32,768, and up to
-        131,072 of a model so small that a GPU computes 32,768 as fast as a call is started. Fewer take less memory.
+        The most rows (by default 8, and 64 on a GPU) and tokens in one call of the model. Fewer take less memory.
     max_new_tokens
         Where an answer that ``generate`` writes is cut, in tokens.
     template_options
@@ -46,7 +45,7 @@ class CausalLM(Reader):
     """
 
     takes = "a folder or a .gguf file"
-    batches = (8, 128)
+    batches = (8, 64)
     least_shared = 32  # tokens: a common beginning that is shorter does not pay for a call of its own
     neutral: Mapping[str, Any] = {"temperature": 1.0, "top_p": 1.0, "top_k": 50, "repetition_penalty": 1.0}
     greedy: Mapping[str, Any] = {"do_sample": False, "num_beams": 1, **neutral}
@@ -59,7 +58,7 @@ class CausalLM(Reader):
         device: str | torch.device | None = None,
         autocast: str | torch.dtype | None = None,
         batch: int | None = None,
-        batch_tokens: int | None = None,
+        batch_tokens: int = 2**15,
         max_new_tokens: int = 256,
         template_options: Mapping[str, Any] | None = None,
     ) -> None:
@@ -79,16 +78,14 @@ class CausalLM(Reader):
         super().__init__(model, tokenizer, device, autocast, batch)
         if model.config.is_encoder_decoder:
             raise ValueError(f"{type(model).__name__} has an encoder; CausalLM takes models that only decode")
-        own = {} if batch_tokens is None else {"batch_tokens": batch_tokens}
-        for name, value in {**own, "max_new_tokens": max_new_tokens}.items():
+        for name, value in {"batch_tokens": batch_tokens, "max_new_tokens": max_new_tokens}.items():
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}")
+        self.max_new_tokens, self.batch_tokens = max_new_tokens, batch_tokens
         self.template_options = dict(template_options or {})
         head = self.model.get_output_embeddings()
         self._head = head if isinstance(head, torch.nn.Module) else None  # some models do not say what makes logits
         self._parameters = sum(p.numel() for p in self.model.parameters())
-        self.max_new_tokens = max_new_tokens
-        self.batch_tokens = batch_tokens or min(max(2**15, int(4 * self._starting)), 2**17)
         self._background = Background(self.device)
         self._written = self._cut = 0
 
